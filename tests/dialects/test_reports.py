@@ -9,8 +9,7 @@ from msgspec import structs
 
 from properties import examples
 from quaere.chat.dimensions import POOL
-from quaere.chat.messages import Quoted
-from quaere.chat.protocol import Acted
+from quaere.chat.protocol import Acted, Quoted
 from quaere.chat.statements import find_citations, split_statements
 from quaere.dialects.report.report_writer import MAX_REPORT_CHARS, ReportWriter, bind_report, numbered_sources
 from quaere.records import (

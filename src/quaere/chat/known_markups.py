@@ -19,12 +19,16 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from quaere.chat.call_markup import (
+from quaere.chat.markup import (
     CALL_TAG,
+    MAX_CALL_CHARS,
     MAX_CALLS,
+    THOUGHT,
     CallMarkup,
     Rewrite,
+    ToolCall,
     find_between,
+    find_blocks,
     find_calls,
     json_call,
     read_arguments,
@@ -33,8 +37,6 @@ from quaere.chat.call_markup import (
     read_json_prefix,
     write_value,
 )
-from quaere.chat.tags import THOUGHT, find_blocks
-from quaere.chat.tools import MAX_CALL_CHARS, ToolCall
 
 # ----------------------------------------------------------------------------------------------------- between tags
 

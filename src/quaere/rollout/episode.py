@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message, Quoted, shown_results
-from quaere.chat.protocol import Acted, Condenses, GivesTurns, KeepsCutAnswers, Protocol
-from quaere.chat.tags import find_blocks
+from quaere.chat.markup import find_blocks
+from quaere.chat.protocol import Acted, Condenses, GivesTurns, KeepsCutAnswers, Message, Protocol, Quoted, shown_results
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import (

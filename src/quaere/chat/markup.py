@@ -1,11 +1,15 @@
-"""Markup of tool calls: how a model family writes calls and thoughts, and conversion to the form that dialects read.
+"""What a policy writes: blocks between tags, and calls of tools in the markup of a model family.
+
+    find_blocks("<think>hm</think><answer>42</answer>", ("think", "answer"))
+    -> [Block(name="think", content="hm", start=0, end=17), Block(name="answer", content="42", start=17, end=36)]
+    read_call('{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}', (SEARCH,))
+    -> ToolCall(name="search", arguments={"query_list": ["Halm bridge"]})
+    read_turn(QWEN_XML, "<tool_call><function=search>...</function></tool_call>").text
+    -> '<tool_call>{"name": "search", "arguments": {...}}</tool_call>'
 
 Dialects read one form: thoughts between `<think>` tags and calls as JSON between `<tool_call>` tags. A markup's reader
 finds calls and thoughts in the model's own form and yields their replacements; a call that cannot be parsed stays as it
 is, and the dialect rejects it. The token ids of an episode are never changed, only the text that is parsed.
-
-    read_turn(QWEN_XML, "<tool_call><function=search>...</function></tool_call>").text
-    -> '<tool_call>{"name": "search", "arguments": {...}}</tool_call>'
 
 Every reader is linear in the length of the text: it only moves forward, searches for an end that is missing at most
 once, and reads at most `MAX_CALLS` calls of at most `MAX_CALL_CHARS` characters.
@@ -13,14 +17,216 @@ once, and reads at most `MAX_CALLS` calls of at most `MAX_CALL_CHARS` characters
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from quaere.chat.tags import THOUGHT, find_blocks
-from quaere.chat.tools import MAX_CALL_CHARS, ToolCall
+THOUGHT = "think"
+
+
+class Block(Struct, frozen=True):
+    """A top-level block. `text[start:end]` is the block with its tags; `content` is the text between them.
+
+    Block(name="answer", content="42", start=17, end=36)
+    """
+
+    name: str
+    content: str
+    start: int
+    end: int
+
+
+@lru_cache(maxsize=64)
+def _opening_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("<(" + "|".join(map(re.escape, names)) + ")>")
+
+
+def find_blocks(text: str, names: Sequence[str]) -> list[Block]:
+    """All top-level blocks with these names, in order.
+
+    Tags inside a block are part of its content: an `<answer>` inside `<think>` is not an answer. An opening tag without
+    a closing one, or the reverse, is ignored; except that no block begins after a `<think>` that is never closed.
+
+        find_blocks("<think><answer>1</answer></think><answer>2</answer>", ("think", "answer"))[1].content -> "2"
+        find_blocks("<note>unclosed <answer>2</answer>", ("note", "answer"))[0].content -> "2"
+        find_blocks("<think>unclosed <answer>2</answer>", ("think", "answer")) -> []
+    """
+    blocks: list[Block] = []
+    closable = tuple(names)
+    position = 0
+    while closable:
+        opening = _opening_pattern(closable).search(text, position)
+        if opening is None:
+            break
+        name = opening.group(1)
+        end = text.find(f"</{name}>", opening.end())
+        if end < 0:
+            if name == THOUGHT:  # the stop string </answer> can end a turn inside a thought: that is no answer
+                break
+            closable = tuple(other for other in closable if other != name)
+            continue
+        position = end + len(name) + 3
+        blocks.append(Block(name, text[opening.end() : end], opening.start(), position))
+    return blocks
+
+
+def has_unclosed(text: str, name: str) -> bool:
+    """True if the text ends inside a block with this name.
+
+    has_unclosed('<tool_call>{"name": "sea', "tool_call") -> True
+    """
+    return text.rfind(f"<{name}>") > text.rfind(f"</{name}>")
+
+
+# ------------------------------------------------------------------------------------------------------------- tools
+
+MAX_CALL_CHARS = 8192
+MAX_CALL_DEPTH = 8
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+
+
+class ToolSchema(Struct, frozen=True):
+    """A tool's description for the policy; `parameters` is a JSON schema.
+
+    ToolSchema("search", "Search the documents.", {"type": "object", "properties": {...}, "required": [...]})
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """The schema in the JSON form of chat templates and endpoints."""
+        return {"type": "function", "function": structs.asdict(self)}
+
+
+class ToolCall(Struct, frozen=True):
+    """A parsed tool call.
+
+    ToolCall(name="search", arguments={"query_list": ["Halm bridge"]})
+    """
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class CallRefused(Exception):
+    """The call is invalid; the message is a few fixed words, safe to show to the policy."""
+
+
+MAX_QUERIES = 5
+MAX_QUERY_CHARS = 500
+
+SEARCH = ToolSchema(
+    name="search",
+    description="Look passages up in the document collection. Each query brings back its best passages.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "query_list": {
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": MAX_QUERIES,
+                "description": "One or more complete search queries.",
+            }
+        },
+        "required": ["query_list"],
+    },
+)
+
+
+def read_call(text: str, tools: Sequence[ToolSchema]) -> ToolCall:
+    """Parse one tool call, bounded in size and depth, or raise `CallRefused` with the reason.
+
+    read_call('{"name": "serch", "arguments": {}}', (SEARCH,)) raises CallRefused("there is no tool of that name")
+    """
+    text = text.strip()
+    if len(text) > MAX_CALL_CHARS:
+        raise CallRefused("the tool call is too long")
+    if _nesting_depth(text) > MAX_CALL_DEPTH:
+        raise CallRefused("the tool call is nested too deeply")
+    try:
+        call = json.loads(text)
+    except (ValueError, RecursionError):
+        raise CallRefused("the tool call is not JSON") from None
+    if not isinstance(call, dict) or not isinstance(call.get("arguments"), dict):
+        raise CallRefused("the tool call needs a name and arguments")
+    tool = next((tool for tool in tools if tool.name == call.get("name")), None)
+    if tool is None:
+        raise CallRefused("there is no tool of that name")
+    return ToolCall(name=tool.name, arguments=call["arguments"])
+
+
+def read_queries(call: ToolCall) -> tuple[str, ...]:
+    """The queries of a search call; `CallRefused` if they are invalid.
+
+    read_queries(ToolCall("search", {"query_list": [" Halm bridge "]})) -> ("Halm bridge",)
+    """
+    queries = call.arguments.get("query_list")
+    if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
+        raise CallRefused("query_list must be a list of strings")
+    stripped = tuple(query.strip() for query in queries)
+    if fault := first_fault(
+        (not all(stripped) or not stripped, "query_list must hold at least one query, and no empty one"),
+        (len(stripped) > MAX_QUERIES, f"query_list may hold at most {MAX_QUERIES} queries"),
+        *query_faults(*stripped),
+    ):
+        raise CallRefused(fault)
+    return stripped
+
+
+def first_fault(*faults: tuple[bool, str]) -> str:
+    """The text of the first fault that is true; "" if none is.
+
+    first_fault((False, "the query is empty"), (True, "the query is too long")) == "the query is too long"
+    """
+    return next((reason for is_found, reason in faults if is_found), "")
+
+
+def query_faults(*queries: str) -> tuple[tuple[bool, str], ...]:
+    """What can make a query unusable in any dialect, for `first_fault`."""
+    is_long = any(len(query) > MAX_QUERY_CHARS for query in queries)
+    return (
+        (is_long, f"a query may have at most {MAX_QUERY_CHARS} characters"),
+        (not all(map(is_text, queries)), "a query holds half a character"),
+    )
+
+
+def is_text(text: str) -> bool:
+    """False for a string that cannot be encoded as UTF-8: JSON escapes can produce half a surrogate pair.
+
+    is_text("Halm") -> True; is_text("\\ud800") -> False
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _nesting_depth(text: str) -> int:
+    """Maximum nesting depth of brackets outside strings, computed without recursion.
+
+    _nesting_depth('{"a": [1, "[["]}') -> 2
+    """
+    depth = deepest = 0
+    for character in _STRING.sub("", text):
+        depth += (character in "{[") - (character in "}]")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def describe_tools(tools: Sequence[ToolSchema]) -> str:
+    """The tools as a paragraph for the system prompt, for templates and endpoints without tools."""
+    listed = "\n".join(json.dumps(tool.as_json()["function"], ensure_ascii=False) for tool in tools)
+    return f"\n\nTools you can call, one JSON object a line:\n{listed}"
+
+
+# ------------------------------------------------------------------------------------------------- markup of a family
 
 MAX_CALLS = 8  # calls of a turn that are read; dialects act on the first
 CALL_TAG = "tool_call"
