@@ -116,7 +116,7 @@ def test_equal_passages_come_in_their_order(model, tmp_path):
 
 
 def test_hybrid_is_the_fusion_of_both(model, corpus, flat, tmp_path):
-    from quaere.search.ranking import FUSION_DEPTH, fuse
+    from quaere.search.engines import FUSION_DEPTH, fuse
 
     parts = [build_index(corpus, tmp_path / "bm25", settings(model, "bm25")), flat]
     both = build_index(corpus, tmp_path / "hybrid", settings(model, "hybrid"))

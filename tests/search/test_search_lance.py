@@ -147,7 +147,7 @@ def test_few_probes_find_less_but_never_nonsense(rows, tmp_path, embedder, lists
 
 @lance
 def test_hybrid_is_the_fusion_of_both(built, embedder):
-    from quaere.search.ranking import FUSION_DEPTH, fuse
+    from quaere.search.engines import FUSION_DEPTH, fuse
 
     *parts, both = (open_index(built / search) for search in SEARCHES)
     query = "river bridge n17"

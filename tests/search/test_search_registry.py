@@ -13,7 +13,7 @@ from quaere.search.update import update_index
 
 ENGINE = '''
 from quaere.search.engines import Backend
-from quaere.search.ranking import Match
+from quaere.search.engines import Match
 
 
 class Longest:

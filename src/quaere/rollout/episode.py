@@ -35,7 +35,7 @@ from quaere.records import (
 )
 from quaere.rewards.abstention import is_hidden
 from quaere.rollout.policy import Conversation, Policy, Written, derive_seed
-from quaere.search.ranking import CANDIDATES, titles_first
+from quaere.search.engines import CANDIDATES, titles_first
 from quaere.setting_types import NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:  # it imports the engines, and reading a run needs the limits alone

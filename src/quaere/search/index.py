@@ -28,7 +28,8 @@ from quaere.errors import BadInput, StaleIndex
 from quaere.records import Hit
 from quaere.search.chunks import cut
 from quaere.search.corpus import CorpusReader
-from quaere.search.engines import EngineBuild, find_engine, rebuild_hint
+from quaere.search.embedders import NO_RERANKER, RerankEngine
+from quaere.search.engines import Engine, EngineBuild, Progress, find_engine, fuse_engines, rebuild_hint
 from quaere.search.json_lines import is_rows_file
 from quaere.search.link_graph import Backlink, LinkGraph
 from quaere.search.manifest import (
@@ -41,7 +42,6 @@ from quaere.search.manifest import (
     read_manifest,
     update_hint,
 )
-from quaere.search.ranking import NO_RERANKER, Engine, Progress, RerankEngine, fuse_engines
 from quaere.search.sources import MAX_LOOKS, Changes, FileRecord, find_changes, write_sources
 from quaere.search.store import EarlierIndex, Store, StoreWriter
 from quaere.search.walk import common_folder

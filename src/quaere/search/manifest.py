@@ -13,11 +13,10 @@ from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.records.foreign_json import decode_json
 from quaere.search.bm25 import PLAIN_WORDS, Bm25Settings
 from quaere.search.chunks import ChunkSettings
-from quaere.search.embedders import DenseSettings, Embedder
+from quaere.search.embedders import NO_RERANKER, DenseSettings, Embedder, open_reranker
 from quaere.search.engines import FUSED, find_engine, rebuild_hint
 from quaere.search.files import MAX_FILE_MIB
 from quaere.search.lance import LanceSettings
-from quaere.search.ranking import NO_RERANKER, open_reranker
 from quaere.search.walk import CorpusReport, FileChoice
 
 FORMAT = 2  # since 2 there are stems, whole names and rerankers, which a program that knows only 1 would not apply

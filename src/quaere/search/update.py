@@ -14,9 +14,9 @@ import msgspec
 
 from quaere.disk import new_folder
 from quaere.errors import BadInput
+from quaere.search.engines import Progress
 from quaere.search.index import Index, UpdateCounts, open_index, say_nothing, write_index
 from quaere.search.manifest import library_versions
-from quaere.search.ranking import Progress
 from quaere.search.sources import SOURCES
 from quaere.search.store import EarlierIndex
 from quaere.search.walk import SourceFile, Walk
