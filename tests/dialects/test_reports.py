@@ -255,7 +255,7 @@ async def test_documents_change_no_citation_no_statement_and_no_binding(hostile,
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    from quaere.search.index import build_index
+    from quaere.search.index_build import build_index
     from quaere.worlds import generate_world, write_world
 
     root = tmp_path_factory.mktemp("world")

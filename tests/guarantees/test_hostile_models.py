@@ -130,7 +130,7 @@ def sound(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    from quaere.search.index import build_index
+    from quaere.search.index_build import build_index
 
     home = tmp_path_factory.mktemp("index")
     (home / "corpus.jsonl").write_text('{"id": "a", "text": "Venn built the Halm bridge."}\n')

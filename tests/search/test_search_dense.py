@@ -9,7 +9,8 @@ import pytest
 from quaere.errors import BadInput, ExtraMissing, ModelMissing, install_hint
 from quaere.search.dense import _build_neighbours
 from quaere.search.embedders import DenseSettings, open_embedder
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index
 
 faiss = pytest.importorskip("faiss")
 

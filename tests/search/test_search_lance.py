@@ -14,9 +14,9 @@ from quaere.errors import BadInput, ExtraMissing, SearchFailed, install_hint
 from quaere.search import embedders
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.embedders import DenseSettings
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index, update_index
 from quaere.search.lance import LanceSettings, _share
-from quaere.search.update import update_index
 
 SEARCHES = ("text", "dense", "hybrid")
 WORDS = "oss halm bridge river korrin cliff lamp venn town north eel weir mill rye gate ferry".split()

@@ -13,7 +13,8 @@ from quaere.records import Passage
 from quaere.search import embedders
 from quaere.search.embedders import RERANK_DEPTH, RerankEngine
 from quaere.search.engines import Match
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index
 from quaere.search.searcher import open_searcher
 
 

@@ -35,7 +35,7 @@ from quaere.search.words import terms
 if TYPE_CHECKING:  # the command line lists the engines' names, so importing this module must stay cheap
     import numpy as np
 
-    from quaere.search.manifest import IndexSettings
+    from quaere.search.index import IndexSettings
 
 Progress = Callable[[str, int, int | None], None]
 """Callback with the current stage, the amount done and the total: `progress("embedding", 512, 23784)`."""

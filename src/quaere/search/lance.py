@@ -34,7 +34,7 @@ from quaere.search.embedders import DenseSettings, Embedder, Vectors, open_embed
 from quaere.search.engines import Backend, Engine, EngineBuild, KnownVectors, Match, fuse_engines, rank, rebuild_hint
 
 if TYPE_CHECKING:
-    from quaere.search.manifest import IndexSettings
+    from quaere.search.index import IndexSettings
 
 LanceSearch = Literal["text", "dense", "hybrid"]
 _Serials = np.typing.NDArray[np.int64]
