@@ -19,7 +19,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 from msgspec import Struct, structs
@@ -334,7 +333,7 @@ def _replace_calls(text: str, write: Callable[[ToolCall], str]) -> str:
     return _apply((Rewrite(block.start, block.end, write(call)) for block, call in found if call), text)
 
 
-# --------------------------------------------------------------------------------------------- what readers share
+# ------------------------------------------------------------------------------------------------------- calls as JSON
 
 
 def json_call(call: ToolCall) -> str:
@@ -363,71 +362,3 @@ def read_json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def read_json_prefix(text: str, position: int) -> tuple[Any, int]:
-    """The JSON value at a position and where it ends; None and the position if there is none."""
-    shown = text[position : position + MAX_CALL_CHARS]
-    try:
-        value, end = json.JSONDecoder().raw_decode(shown, len(shown) - len(shown.lstrip()))
-    except (ValueError, RecursionError):
-        return None, position
-    return value, position + end
-
-
-def read_arguments(
-    text: str, position: int, begin: re.Pattern[str], end: str, clean: Callable[[str], str] = str
-) -> tuple[dict[str, Any], int] | None:
-    """Arguments that follow each other from `position` on, and where they end; None if one of them is not closed.
-
-    `begin` matches the text before a value, its first group being the argument's name, and `end` the text after it;
-    `clean` removes from a value what belongs to the markup.
-
-        read_arguments("<p=k>3</p>", 0, re.compile("<p=(.)>"), "</p>") == ({"k": 3}, 10)
-    """
-    arguments: dict[str, Any] = {}
-    while given := begin.match(text, position):
-        until = text.find(end, given.end())
-        if until < 0:
-            return None
-        arguments[given[1].strip()] = read_value(clean(text[given.end() : until]))
-        position = until + len(end)
-    return arguments, position
-
-
-def read_value(text: str) -> Any:
-    """An argument without quotes: JSON if it is a number, a list, an object or the like, else the text.
-
-    read_value('["Halm"]') == ["Halm"]; read_value("Halm bridge") == "Halm bridge"; read_value("9") == 9
-    """
-    value = read_json(text)
-    return text if value is None or isinstance(value, str) else value
-
-
-def write_value(value: Any) -> str:
-    """The inverse of `read_value`."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def find_between(text: str, begin: str, end: str, *, or_rest: bool = False) -> Iterator[tuple[int, int, str]]:
-    """Start, end and content of each part between two strings; with `or_rest`, the last may lack its end.
-
-    list(find_between("a[b]c", "[", "]")) == [(1, 4, "b")]
-    """
-    position = 0
-    while (start := text.find(begin, position)) >= 0:
-        inner = start + len(begin)
-        stop = text.find(end, inner)
-        if stop < 0 and not or_rest:
-            return
-        position = stop + len(end) if stop >= 0 else len(text)
-        yield start, position, text[inner:stop] if stop >= 0 else text[inner:]
-
-
-def find_calls(
-    text: str, begin: str, end: str, read: Callable[[str], ToolCall | None], max_chars: int = MAX_CALL_CHARS
-) -> Iterator[Rewrite]:
-    """Replacements, in the dialects' form, for the calls between two strings that `read` can parse."""
-    for start, stop, content in islice(find_between(text, begin, end), MAX_CALLS):
-        if len(content) <= max_chars and (call := read(content)):
-            yield Rewrite(start, stop, json_call(call))

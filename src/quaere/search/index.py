@@ -194,6 +194,10 @@ class Manifest(msgspec.Struct, frozen=True):
     source: str = ""  # the folder or file that document ids are relative to; "" in indexes built before this was kept
     sources: tuple[str, ...] = ()  # what was named on the command line; () in indexes built before this was kept
 
+    def write(self, folder: Path) -> None:
+        """Write the manifest of the index in a folder."""
+        (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2))
+
 
 class _Label(msgspec.Struct):
     """The fields that a manifest has in every format; read first, to find the format."""

@@ -30,17 +30,7 @@ from quaere.search.chunks import cut
 from quaere.search.corpus import CorpusReader
 from quaere.search.embedders import NO_RERANKER
 from quaere.search.engines import EngineBuild, Progress, find_engine
-from quaere.search.index import (
-    KIND,
-    MANIFEST,
-    Index,
-    IndexSettings,
-    Manifest,
-    is_index,
-    open_index,
-    read_manifest,
-    update_hint,
-)
+from quaere.search.index import KIND, Index, IndexSettings, Manifest, is_index, open_index, read_manifest, update_hint
 from quaere.search.sources import SOURCES, FileRecord, write_sources
 from quaere.search.store import EarlierIndex, Store, StoreWriter
 from quaere.search.walk import SourceFile, Walk, common_folder
@@ -136,7 +126,7 @@ def write_index(
         source=_stored_path(sources[0].resolve() if len(sources) == 1 else common_folder(sources)),
         sources=tuple(_stored_path(Path(os.path.abspath(source))) for source in sources),
     )
-    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    manifest.write(folder)
     files = _count_files(earlier.files if earlier else {}, reader.records)
     return manifest, UpdateCounts(*files, reader.num_files_read, sum(number >= 0 for number in kept), num_embedded)
 

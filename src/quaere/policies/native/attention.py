@@ -233,7 +233,7 @@ def _chunk_mask(span: Span, window: int | None, device: torch.device) -> Tensor 
 VARLEN = "quaere_varlen"
 T = TypeVar("T")
 # If it is true, attention without a packing raises, because the model failed to pass it on.
-is_expected: ContextVar[bool] = ContextVar("quaere_packing_expected", default=False)
+expected: ContextVar[bool] = ContextVar("quaere_packing_expected", default=False)
 
 
 class PackingLost(Exception):
@@ -298,7 +298,7 @@ def varlen_attention(
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     packing = options.get("packing")
     if packing is None:  # a call without a packing: padded rows, with a mask as for sdpa
-        if is_expected.get():
+        if expected.get():
             raise PackingLost(f"{type(module).__name__} is not told where one packed sequence ends and the next begins")
         return _attend_rows(query, key, value, attention_mask, kind).transpose(1, 2), None
     is_usable = packing.is_plain and query.is_cuda and kind.is_plain and not kind.dropout

@@ -21,16 +21,7 @@ from torch import Tensor, nn
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.catalogue import ModelPath
 from quaere.policies.model_folders import check_config, check_weights, first_line
-from quaere.policies.native.attention import (
-    VARLEN,
-    Kind,
-    Packing,
-    PackingLost,
-    Pass,
-    bound,
-    is_expected,
-    varlen_attention,
-)
+from quaere.policies.native.attention import VARLEN, Kind, Packing, PackingLost, Pass, bound, expected, varlen_attention
 from quaere.policies.native.llama_step import Layer, LlamaParts, Norm, Product
 from quaere.policies.native.weights import merge, merge_adapters, round_weights, use_int8
 
@@ -322,7 +313,7 @@ def packed_states(model: Any, token_ids: Tensor, packing: Packing) -> Tensor:
         raise ValueError("call use_varlen_attention(model) first: other attention would mix the packed sequences")
     # transformers takes a mask of four dimensions as complete and builds no tokens x tokens mask; this one is not read.
     finished = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=token_ids.device)
-    with bound(is_expected, True):
+    with bound(expected, True):
         output = find_decoder(model)(
             input_ids=token_ids[None],
             position_ids=packing.positions_T[None],
