@@ -21,8 +21,8 @@ import numpy as np
 import quaere
 from quaere.api.warmup_documents import read_checked
 from quaere.search.chunks import ChunkSettings
-from quaere.search.index import IndexSettings, build_index
-from quaere.search.update import update_index
+from quaere.search.index import IndexSettings
+from quaere.search.index_build import build_index, update_index
 from quaere.warmup.documents.held_back import list_documents
 from quaere.worlds import World, generate_world, write_world
 from quaere.worlds.dice import Dice

@@ -136,7 +136,8 @@ def watch_parts(busy: Busy, engine: Any, learner: Any, actors: Any, run: Any) ->
 
 def build_world(scratch: Path, num_articles: int) -> tuple[Path, list[str], list[str]]:
     """An index of a generated world, and the titles and texts in it."""
-    from quaere.search.index import build_index, open_index
+    from quaere.search.index import open_index
+    from quaere.search.index_build import build_index
     from quaere.worlds import generate_world, write_world
 
     write_world(generate_world(7, num_articles, "evaluation"), scratch / "world", 0)

@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 
 from quaere.search import embedders
 from quaere.search.embedders import Ann, DenseSettings
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index, update_index
 from quaere.search.lance import LanceSettings
-from quaere.search.update import update_index
 
 NUM_QUERIES = 200
 ENGINES = ("bm25", "faiss-flat", "faiss-ivf", "lance-text", "lance-flat", "lance-ivf")

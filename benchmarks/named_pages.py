@@ -20,8 +20,8 @@ from tables import as_table
 
 import quaere
 from quaere.records import Hit
+from quaere.search.engines import CANDIDATES, titles_first
 from quaere.search.json_lines import read_lines
-from quaere.search.ranking import CANDIDATES, titles_first
 
 TOPK = 3
 Row = dict[str, Any]

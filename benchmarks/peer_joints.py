@@ -52,7 +52,7 @@ def compare(name: str, source: str) -> str:
     from tokenizers import AddedToken
 
     from modern_templates import make_tokenizer
-    from quaere.chat.messages import Message
+    from quaere.chat.protocol import Message
     from quaere.chat.renderer import Renderer
 
     base._populate_registry()

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from quaere.chat.messages import Message, Quoted
+from quaere.chat.protocol import Message, Quoted
 from quaere.records import Passage
 from quaere.rewards.answers import exact_match_score
 from quaere.rewards.proposer import difficulty_reward

@@ -29,7 +29,8 @@ from results_table import first_digit, parse_digits
 
 from quaere.api.index import index_settings
 from quaere.records import Hit
-from quaere.search.index import Index, build_index, open_index
+from quaere.search.index import Index, open_index
+from quaere.search.index_build import build_index
 from quaere.search.json_lines import read_lines
 from quaere.search.words import fold
 

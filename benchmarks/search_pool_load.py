@@ -34,7 +34,8 @@ from search_server_load import write_corpus
 
 from quaere.errors import SearchFailed, ServerDown
 from quaere.search.client import SearchPool
-from quaere.search.index import Index, build_index
+from quaere.search.index import Index
+from quaere.search.index_build import build_index
 
 NUM_QUERIES = 500
 

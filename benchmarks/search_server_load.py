@@ -34,7 +34,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 
 HALF = b"POST /retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Type: appl"
 PAUSE_S = 0.1  # of a client that was told 429

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quaere.search.bm25 import passage_terms, query_terms
-from quaere.search.embedders import DenseSettings
-from quaere.search.index import Index, IndexSettings, build_index
+from quaere.search.embedders import NO_RERANKER, DenseSettings
+from quaere.search.index import Index, IndexSettings
+from quaere.search.index_build import build_index
 from quaere.search.json_lines import read_lines
-from quaere.search.ranking import NO_RERANKER
 
 TOPK = 3
 SERVER = """

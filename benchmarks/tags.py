@@ -12,7 +12,7 @@ import re
 import time
 from statistics import median
 
-from quaere.chat.tags import find_blocks
+from quaere.chat.markup import find_blocks
 
 NAMES = ("question", "tool_call", "answer")  # not "think": behind an unclosed thought nothing is looked for
 LAZY = re.compile(r"<(question|tool_call|answer)>(.*?)</\1>", re.DOTALL)

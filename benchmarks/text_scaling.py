@@ -20,13 +20,13 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from quaere.chat.call_markup import read_turn
+from quaere.chat.elements import read_markup
 from quaere.chat.known_markups import MARKUPS
+from quaere.chat.markup import find_blocks, read_turn
 from quaere.chat.question_wordings import QuestionWriter, find_question_fault
 from quaere.chat.report_pages import to_html, to_markdown
 from quaere.chat.spans import locate_span
 from quaere.chat.statements import extract_conclusion, find_citations, split_statements
-from quaere.chat.tags import find_blocks, read_markup
 from quaere.cli.terminal import printable, printable_line
 from quaere.dialects.closed_book import ClosedBook
 from quaere.dialects.evalact import EvaluateSolver

@@ -23,7 +23,7 @@ import torch
 from tables import as_table, say_scene, scene
 from torch.nn.functional import linear
 
-from quaere.policies.native.products import pack
+from quaere.policies.native.weights import pack
 
 LAYER = ((960, 576), (576, 576), (3072, 576), (576, 1536))  # outputs and inputs, joined as in decoding
 HEAD = ((49152, 576),)

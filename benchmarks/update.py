@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from quaere.search import embedders
 from quaere.search.embedders import DenseSettings
-from quaere.search.index import IndexSettings, build_index
-from quaere.search.update import update_index
+from quaere.search.index import IndexSettings
+from quaere.search.index_build import build_index, update_index
 
 PASSAGES_A_FILE = 10
 WORDS_A_PASSAGE = 110

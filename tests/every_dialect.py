@@ -5,8 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 import tiny
-from quaere.chat.messages import Message, Quoted
-from quaere.chat.protocol import Protocol
+from quaere.chat.protocol import Message, Protocol, Quoted
 from quaere.chat.question_wordings import QuestionWriter
 from quaere.dialects.closed_book import ClosedBook
 from quaere.dialects.evalact import EvaluateSolver

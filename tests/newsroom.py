@@ -36,7 +36,8 @@ from quaere.records import (
     Source,
     Weight,
 )
-from quaere.search.index import IndexSettings, build_index
+from quaere.search.index import IndexSettings
+from quaere.search.index_build import build_index
 
 BRIDGES = "Halm Oss Korrin Tallow Brill Dunmer Esker Fane".split()
 KINDS = ("record", "rumour")

@@ -24,7 +24,7 @@ LIBRARIES = (
     "quaere.recipes.eve",
     "quaere.warmup.imitation",
     "quaere.policies.native.sampler",
-    "quaere.search.update",
+    "quaere.search.index_build",
     "bm25s",
     "peft",
     "sklearn.cluster",

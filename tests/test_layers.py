@@ -134,7 +134,7 @@ def test_an_upward_or_sideways_import_is_seen(tmp_path, monkeypatch):
         "chat/a.py": "def f():\n    from quaere.rollout.episode import Limits\n",
         "search/b.py": "import quaere.policies.sampler\n",
         "policies/c.py": "from quaere import worlds\n",
-        "rollout/d.py": "from quaere.chat.tags import find_blocks\nfrom quaere import __version__\n",
+        "rollout/d.py": "from quaere.chat.markup import find_blocks\nfrom quaere import __version__\n",
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -4,8 +4,8 @@ import functools
 
 import modern_templates
 import village
-from quaere.chat.call_markup import write_turn
 from quaere.chat.known_markups import choose_markup
+from quaere.chat.markup import write_turn
 from quaere.dialects.tool_call import BRIEF_SOLVER_SYSTEM
 from village import BRIDGES, PEOPLE, SEARCH, THINK
 

@@ -19,7 +19,8 @@ from quaere.dialects.tool_call import BRIEF_SOLVER_SYSTEM, ToolCallProposer, Too
 from quaere.records import ProposeTask, Question, SolveTask
 from quaere.rollout.episode import Limits, make_sample, run_episode
 from quaere.rollout.policy import TokenPolicy
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index
 from quaere.search.searcher import LocalSearcher
 from quaere.training.learner import Learner
 from quaere.training.settings import LearnerSettings

@@ -12,7 +12,7 @@ from quaere.chat.statements import split_statements, strip_citations
 from quaere.dialects.report.report_writer import bind_report
 from quaere.evaluation.reports.fact_coverage import know_report
 from quaere.records import Hit, Passage, Question, ReportTask
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.search.searcher import LocalSearcher
 from quaere.search.words import terms
 from quaere.worlds.open_questions import ask_open_questions

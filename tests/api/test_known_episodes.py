@@ -5,7 +5,7 @@ from msgspec import structs
 
 import quaere
 from backups import SENTENCE, TURNS, call
-from quaere.search.update import update_index
+from quaere.search.index_build import update_index
 
 SCRIPTS = {"q1": TURNS, "q2": [call("Oss rises"), "<answer>Korrin</answer>"]}
 OTHER = "<answer>Bergen</answer>"

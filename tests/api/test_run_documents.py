@@ -6,7 +6,7 @@ import pytest
 
 from quaere.api.run import name_index, open_documents
 from quaere.runs import Run
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Answers in tags: what is empty or too long is none, and lengths count without the space around."""
 
+from quaere.chat.markup import find_blocks
 from quaere.chat.protocol import MAX_ANSWER_CHARS, read_answer
-from quaere.chat.tags import find_blocks
 from quaere.records import Answer, Malformed
 
 

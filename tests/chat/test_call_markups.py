@@ -6,14 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.call_markup import (
-    MAX_CALLS,
-    Reading,
-    read_json_prefix,
-    read_turn,
-    write_prompt,
-    write_turn,
-)
 from quaere.chat.known_markups import (
     ATEM,
     DEEPSEEK,
@@ -27,8 +19,9 @@ from quaere.chat.known_markups import (
     MISTRAL,
     PYTHON,
     choose_markup,
+    read_json_prefix,
 )
-from quaere.chat.tools import MAX_CALL_CHARS
+from quaere.chat.markup import MAX_CALL_CHARS, MAX_CALLS, Reading, read_turn, write_prompt, write_turn
 from quaere.dialects.evalact import EvaluateSolver
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.records import Answer, Evaluate, Malformed, Search

@@ -4,8 +4,8 @@ import pytest
 
 import tiny
 from modern_templates import CHANNELS, MOVES_SYSTEM, OPENS_THOUGHT, THINKS_AT_LAST, make_tokenizer
-from quaere.chat.renderer import Renderer
-from quaere.chat.template import ChatTemplate, Joint, JointText, cuts_thoughts, derive_joint
+from quaere.chat.renderer import Joint, JointText, Renderer, cuts_thoughts, derive_joint
+from quaere.chat.template import ChatTemplate
 from quaere.errors import TemplateRefused
 
 START, END = "<|im_start|>", "<|im_end|>\n"

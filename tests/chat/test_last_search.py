@@ -2,8 +2,7 @@
 
 import pytest
 
-from quaere.chat.messages import Message, Quoted
-from quaere.chat.protocol import Acted, final_reply
+from quaere.chat.protocol import Acted, Message, Quoted, final_reply
 from quaere.records import Failure, Malformed, Search
 
 FOUND = Message("tool", ("[1]\n", Quoted("Halm")))

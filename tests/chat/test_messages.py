@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.messages import Message, Quoted, as_chat, break_controls
+from quaere.chat.protocol import Message, Quoted, as_chat, break_controls
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.policies.sampler import ChatReply
 from quaere.records import Hit, Passage, Question, SolveTask

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from quaere.chat.messages import Message, Quoted
+from quaere.chat.markup import SEARCH
+from quaere.chat.protocol import Message, Quoted
 from quaere.chat.renderer import PlainEncoder, Renderer
-from quaere.chat.tools import SEARCH
 from quaere.errors import TemplateRefused
 
 SYSTEM = Message("system", ("You search.",))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from quaere.chat.messages import Message, format_results, shown_results
+from quaere.chat.protocol import Message, format_results, shown_results
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence
 from quaere.records import Hit, Passage, SearchResult

@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.tags import find_blocks, has_unclosed
+from quaere.chat.markup import find_blocks, has_unclosed
 
 NAMES = ("think", "tool_call", "answer")
 

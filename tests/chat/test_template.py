@@ -4,9 +4,8 @@ import pytest
 
 import tiny
 from modern_templates import CALLS, LISTED, make_tokenizer
-from quaere.chat.template import ChatTemplate
-from quaere.chat.template_sandbox import limited_work
-from quaere.chat.tools import SEARCH
+from quaere.chat.markup import SEARCH
+from quaere.chat.template import ChatTemplate, limited_work
 from quaere.errors import TemplateRefused
 
 TURNS = [("system", "You search."), ("user", "Who?")]
@@ -74,7 +73,7 @@ def test_work_is_counted_line_by_line(monkeypatch):
         for _ in range(num_lines // 2):
             pass
 
-    monkeypatch.setattr("quaere.chat.template_sandbox.MAX_LINES", 1000)
+    monkeypatch.setattr("quaere.chat.template.MAX_LINES", 1000)
     with limited_work():
         loop(900)
     with pytest.raises(TemplateRefused, match="ran more than 1,000 lines"), limited_work():

@@ -4,9 +4,8 @@ import pytest
 
 import modern_templates
 import tiny
-from quaere.chat import template_sandbox
-from quaere.chat.template import ChatTemplate
-from quaere.chat.template_sandbox import ChatEnvironment
+from quaere.chat import template
+from quaere.chat.template import ChatEnvironment, ChatTemplate
 from quaere.errors import TemplateRefused
 
 FORTY = "{% for i in range(40) %}"
@@ -87,7 +86,7 @@ def test_a_template_out_of_memory_gets_a_reason():
 def test_all_results_of_a_rendering_are_counted_together_and_anew_in_the_next(monkeypatch):
     environment = ChatEnvironment()
     source = "{% for i in range(n) %}{% set x = 'a' * 10000 %}{% endfor %}"
-    monkeypatch.setattr(template_sandbox, "MAX_TOTAL", 1_000_000)
+    monkeypatch.setattr(template, "MAX_TOTAL", 1_000_000)
     for _ in range(3):
         environment.render(source, {"n": 80})
     with pytest.raises(TemplateRefused, match="more than 1,000,000 bytes of values"):

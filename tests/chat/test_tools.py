@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.tools import (
+from quaere.chat.markup import (
     MAX_CALL_CHARS,
     MAX_QUERIES,
     MAX_QUERY_CHARS,

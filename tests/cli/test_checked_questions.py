@@ -13,7 +13,7 @@ from quaere.errors import BadInput
 from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.question_files import read_questions
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.warmup.documents.checked_question import CheckedQuestion, Written
 
 TEXT = "Halm Bridge was built by Orsolya Venn for the old town."

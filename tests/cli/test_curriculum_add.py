@@ -7,7 +7,8 @@ import pytest
 from quaere.cli.main import main
 from quaere.records import Candidate, Evidence
 from quaere.runs import Run
-from quaere.search.index import IndexSettings, build_index
+from quaere.search.index import IndexSettings
+from quaere.search.index_build import build_index
 
 TEXT = "The Halm bridge stands at Halmgate. Orsolya Venn built it in 1702."
 SPAN = "Orsolya Venn built it in 1702."

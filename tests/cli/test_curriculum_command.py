@@ -12,7 +12,8 @@ from quaere.errors import install_hint
 from quaere.recipes.drzero import DrZeroConfig
 from quaere.records import Candidate, Episode, Evidence, ProposeTask, Support
 from quaere.runs import Run
-from quaere.search.index import IndexSettings, build_index
+from quaere.search.index import IndexSettings
+from quaere.search.index_build import build_index
 from quaere.training.config import config_to_yaml
 
 HOSTILE = "[red]Who[/red] built \x1b[2J\u202e[link=x]it?"

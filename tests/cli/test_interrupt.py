@@ -50,7 +50,7 @@ def work_for_ever(at_work, words):
 
 # By command: what is at work in it, what is typed, and what is said to become of the work.
 COMMANDS = {
-    "index": ("quaere.search.index.build_index", ["DIR", "--out", "DIR/new"], "an index that was there stays"),
+    "index": ("quaere.search.index_build.build_index", ["DIR", "--out", "DIR/new"], "an index that was there stays"),
     "questions": (
         "quaere.cli.questions._ask_index",
         ["--index", "INDEX", "--out", "DIR/q.jsonl"],

@@ -11,7 +11,7 @@ import pytest
 from documented import check_command
 from quaere.cli.main import main
 from quaere.errors import MODEL_LIBRARIES, install_hint
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 
 PAGE = Path(__file__).parents[2] / "docs/mcp.md"
 

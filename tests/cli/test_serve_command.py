@@ -11,7 +11,7 @@ import pytest
 import tiny
 from preloaded import start_command
 from quaere.cli.main import main
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 
 
 @pytest.fixture(scope="module")

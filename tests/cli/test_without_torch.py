@@ -22,7 +22,7 @@ from quaere.cli.main import COMMANDS
 from quaere.errors import MODEL_LIBRARIES, install_hint
 from quaere.records import Candidate
 from quaere.runs import Run
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 
 ABSENT = (*MODEL_LIBRARIES, "peft", "faiss", "sentence_transformers", "accelerate", "sklearn", "scipy")
 # None in sys.modules makes an import fail and `find_spec` find nothing, as if the library were not there.

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from judging import HARNESS, QUESTION, RUBRIC, assess_task, assessment, entry, report, spoil
-from quaere.chat.messages import Quoted
-from quaere.chat.protocol import Acted
-from quaere.chat.tools import MAX_QUERY_CHARS
+from quaere.chat.markup import MAX_QUERY_CHARS
+from quaere.chat.protocol import Acted, Quoted
 from quaere.dialects.report.assessment import MAX_ASSESSMENT_CHARS, Assessor, count_searches, read_assessment
 from quaere.records import (
     Assessment,

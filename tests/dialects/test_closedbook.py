@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from quaere.chat.messages import Message, Quoted
+from quaere.chat.protocol import Message, Quoted
 from quaere.chat.renderer import Renderer
 from quaere.dialects.closed_book import ClosedBook
 from quaere.records import Answer, Question, SolveTask

@@ -18,8 +18,7 @@ from evaluating import (
     call,
     evaluate,
 )
-from quaere.chat.messages import Quoted
-from quaere.chat.protocol import Acted
+from quaere.chat.protocol import Acted, Quoted
 from quaere.dialects.evalact import EVALUATE, SEARCH_ONE, EvaluateSolver, cue, format_fault, search_waits
 from quaere.records import Answer, Evaluate, Failure, Malformed, ProposeTask, Search, SearchResult, Turn
 

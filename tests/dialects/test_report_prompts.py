@@ -2,7 +2,7 @@
 
 import pytest
 
-from quaere.chat.messages import Quoted
+from quaere.chat.protocol import Quoted
 from quaere.dialects.report.assessment import Assessor
 from quaere.dialects.report.evaluator_prompts import assessment_form, assessment_system, pool_parts, rubric_system
 from quaere.dialects.report.report_writer import (

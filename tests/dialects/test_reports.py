@@ -9,8 +9,7 @@ from msgspec import structs
 
 from properties import examples
 from quaere.chat.dimensions import POOL
-from quaere.chat.messages import Quoted
-from quaere.chat.protocol import Acted
+from quaere.chat.protocol import Acted, Quoted
 from quaere.chat.statements import find_citations, split_statements
 from quaere.dialects.report.report_writer import MAX_REPORT_CHARS, ReportWriter, bind_report, numbered_sources
 from quaere.records import (
@@ -256,7 +255,7 @@ async def test_documents_change_no_citation_no_statement_and_no_binding(hostile,
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    from quaere.search.index import build_index
+    from quaere.search.index_build import build_index
     from quaere.worlds import generate_world, write_world
 
     root = tmp_path_factory.mktemp("world")

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from judging import HARNESS, QUESTION, RUBRIC, RUBRIC_TEXT, spoil
-from quaere.chat.messages import Quoted
-from quaere.chat.protocol import Acted
+from quaere.chat.protocol import Acted, Quoted
 from quaere.dialects.report.rubric import MAX_RUBRIC_CHARS, RubricChooser, default_rubric, read_rubric
 from quaere.records import (
     DimensionRules,

@@ -3,9 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from quaere.chat.messages import Quoted, as_chat
-from quaere.chat.protocol import Acted
-from quaere.chat.tools import MAX_QUERY_CHARS
+from quaere.chat.markup import MAX_QUERY_CHARS
+from quaere.chat.protocol import Acted, Quoted, as_chat
 from quaere.dialects.tag_dialects import TagSolver, read_note
 from quaere.records import (
     Answer,

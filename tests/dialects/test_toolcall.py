@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.messages import Quoted, format_results
-from quaere.chat.protocol import Acted
+from quaere.chat.protocol import Acted, Quoted, format_results
 from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.records import (
     Answer,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quaere.errors import BadInput
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 HALM = "The Halm bridge was built by Orsolya Venn in 1702, and it stands in Sall."

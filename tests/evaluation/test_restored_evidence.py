@@ -7,7 +7,8 @@ import pytest
 
 from quaere.records import Passage
 from quaere.rollout.question_files import read_questions
-from quaere.search.index import build_index, open_index
+from quaere.search.index import open_index
+from quaere.search.index_build import build_index
 from quaere.warmup.documents.askable_facts import find_facts
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

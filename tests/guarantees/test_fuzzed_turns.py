@@ -14,8 +14,8 @@ from msgspec import json as mjson
 
 import tiny
 from every_dialect import ANSWER, ASSESSMENT, DIALECTS, ONE, QUOTED, REPORT, RUBRIC, SCORED, SEARCH, TAGGED
+from quaere.chat.markup import MAX_QUERIES, MAX_QUERY_CHARS
 from quaere.chat.renderer import Renderer
-from quaere.chat.tools import MAX_QUERIES, MAX_QUERY_CHARS
 from quaere.dialects.evalact import MAX_EVALUATION_CHARS
 from quaere.dialects.report.report_writer import MAX_REPORT_CHARS
 from quaere.records import (

@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 import tiny
-from quaere.chat import template_sandbox
+from quaere.chat import template
 from quaere.chat.renderer import Renderer
 from quaere.cli.main import main
 from quaere.errors import TemplateRefused
@@ -130,7 +130,7 @@ def sound(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    from quaere.search.index import build_index
+    from quaere.search.index_build import build_index
 
     home = tmp_path_factory.mktemp("index")
     (home / "corpus.jsonl").write_text('{"id": "a", "text": "Venn built the Halm bridge."}\n')
@@ -162,7 +162,7 @@ def test_a_hostile_folder_gets_one_line(name, sound, index, tmp_path, capfd, mon
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_an_endless_template_is_refused_wherever_it_is_met(name, sound, tmp_path, monkeypatch):
-    monkeypatch.setattr(template_sandbox, "MAX_LINES", 300_000)  # the limit itself is met in the folders above
+    monkeypatch.setattr(template, "MAX_LINES", 300_000)  # the limit itself is met in the folders above
     shutil.copytree(sound, tmp_path / "model")
     write(tmp_path / "model", "chat_template.jinja", ENDLESS[name])
     with pytest.raises(TemplateRefused) as caught:

@@ -18,7 +18,7 @@ from quaere.errors import QuaereError
 from quaere.policies.catalogue import CatalogueEntry, extract_gguf
 from quaere.records import Answer, Episode, Passage, Question, Report, SolveTask, Source
 from quaere.runs import Run
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.serving.model.retriever import Documents
 from quaere.serving.model.wire import Refused
 

@@ -6,6 +6,7 @@ import transformers
 
 import tiny
 from quaere.errors import ModelMissing
+from quaere.policies.native.attention import VARLEN, Packing, PackingLost
 from quaere.policies.native.bridge import (
     is_varlen,
     load_model,
@@ -15,7 +16,6 @@ from quaere.policies.native.bridge import (
     why_unpacked,
 )
 from quaere.policies.native.engine import Engine
-from quaere.policies.native.varlen import VARLEN, Packing, PackingLost
 from quaere.training.engine_check import compare_with_transformers
 
 SIZES = dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4)

@@ -8,7 +8,7 @@ import tiny
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model, read_llama, use_packed_attention
 from quaere.policies.native.engine import Engine, Request
-from quaere.policies.native.products import use_int8
+from quaere.policies.native.weights import use_int8
 from quaere.policies.sampler import SamplingParams
 
 TOKENIZER = tiny.tokenizer()

@@ -10,8 +10,8 @@ from torch.nn import Linear
 import tiny
 from quaere.policies.native.attention import DecodePass, PrefillPass
 from quaere.policies.native.bridge import forward, merge_products, use_packed_attention
-from quaere.policies.native.products import merge, prepare_products, use_int8
 from quaere.policies.native.slots import KVStorage, Span
+from quaere.policies.native.weights import merge, prepare_products, use_int8
 from quaere.training.adapters import copy_weights
 
 FAMILIES = ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "mistral"]
@@ -71,7 +71,7 @@ def test_a_layer_is_four_products_instead_of_seven(family, num_products, monkeyp
         seen.append(weight.shape)
         return plain(states, weight, bias)
 
-    monkeypatch.setattr("quaere.policies.native.products.linear", counted)
+    monkeypatch.setattr("quaere.policies.native.weights.linear", counted)
     monkeypatch.setattr(torch.nn.functional, "linear", counted)
     model.model(IDS)
     assert len(seen) == num_products

@@ -11,7 +11,7 @@ import tiny
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.decoder import _rounded
 from quaere.policies.native.engine import Engine, Request
-from quaere.policies.native.products import prepare_products
+from quaere.policies.native.weights import prepare_products
 from quaere.policies.sampler import SamplingParams
 
 FAMILIES = {

@@ -5,16 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.policies.native.products import (
-    GROUP,
-    Bytes,
-    Halves,
-    has_halves,
-    pack,
-    pack_bytes,
-    pack_halves,
-    split_groups,
-)
+from quaere.policies.native.weights import GROUP, Bytes, Halves, has_halves, pack, pack_bytes, pack_halves, split_groups
 
 needs_halves = pytest.mark.skipif(not has_halves(), reason="KleidiAI's kernels are for aarch64")
 

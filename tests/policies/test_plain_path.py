@@ -13,11 +13,11 @@ import tiny
 from properties import examples
 from quaere.errors import ModelMissing
 from quaere.policies.native import row_caches
+from quaere.policies.native.attention import VARLEN, Packing
 from quaere.policies.native.bridge import load_model, packed_states, use_packed_attention, use_varlen_attention
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.native.plain import padded_states
 from quaere.policies.native.slots import SlotTable
-from quaere.policies.native.varlen import VARLEN, Packing
 from quaere.policies.sampler import SamplingParams
 from quaere.training.engine_check import compare_with_transformers
 

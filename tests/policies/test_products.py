@@ -9,7 +9,7 @@ import tiny
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.native.bridge import load_model, use_packed_attention
 from quaere.policies.native.engine import Engine, Request
-from quaere.policies.native.products import INT8_ROWS, SMALL, decodes_in_int8, prepare_products, use_int8
+from quaere.policies.native.weights import INT8_ROWS, SMALL, decodes_in_int8, prepare_products, use_int8
 from quaere.policies.sampler import SamplingParams
 
 TOKENIZER = tiny.tokenizer()

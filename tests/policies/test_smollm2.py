@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import tiny
-from quaere.chat.messages import Message, Quoted
+from quaere.chat.protocol import Message, Quoted
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.policies.catalogue import resolve_model

@@ -6,7 +6,8 @@ import json
 from test_drzero_resume import contents, digest
 
 from quaere.cli.main import main
-from quaere.search.index import build_index, open_index
+from quaere.search.index import open_index
+from quaere.search.index_build import build_index
 from quaere.search.searcher import open_searcher
 from quaere.training.run_setup import Opened
 from village_runs import make_config, run_drzero

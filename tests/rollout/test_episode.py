@@ -4,7 +4,7 @@ import pytest
 
 import tiny
 from modern_templates import make_tokenizer
-from quaere.chat.messages import Message
+from quaere.chat.protocol import Message
 from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact import EvaluateSolver
 from quaere.dialects.tag_dialects import TagSolver

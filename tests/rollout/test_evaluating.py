@@ -23,7 +23,7 @@ from evaluating import (
     play,
 )
 from properties import examples
-from quaere.chat.messages import Quoted
+from quaere.chat.protocol import Quoted
 from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact import EvaluateSolver, cue, format_fault
 from quaere.errors import SearchFailed

@@ -7,7 +7,7 @@ from msgspec import structs
 
 import tiny
 from evaluated import NEVER_MET, NO_ROOM, answer, episode, evaluate, malformed, passage, search
-from quaere.chat.messages import Message
+from quaere.chat.protocol import Message
 from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact_reward import Pair, find_pairs, token_factors
 from quaere.dialects.tool_call import ToolCallSolver

@@ -23,7 +23,7 @@ from quaere.rollout.topic_questions import (
     is_title,
     rewrite_questions,
 )
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.worlds import generate_world, write_world
 from scripted import ScriptedSampler
 

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.search.changed_documents import ChangedDocuments, digest_documents, find_changed
-from quaere.search.index import build_index
-from quaere.search.update import update_index
+from quaere.search.index_build import build_index, update_index
 
 STATES = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("12"))
 

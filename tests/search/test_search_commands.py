@@ -17,7 +17,8 @@ from quaere.cli import index as index_command
 from quaere.cli import search as search_command
 from quaere.cli.main import build_parser
 from quaere.errors import BadInput, SearchFailed
-from quaere.search.index import build_index, open_index
+from quaere.search.index import open_index
+from quaere.search.index_build import build_index
 
 
 def quaere(*words):

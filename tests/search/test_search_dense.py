@@ -9,7 +9,8 @@ import pytest
 from quaere.errors import BadInput, ExtraMissing, ModelMissing, install_hint
 from quaere.search.dense import _build_neighbours
 from quaere.search.embedders import DenseSettings, open_embedder
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index
 
 faiss = pytest.importorskip("faiss")
 
@@ -116,7 +117,7 @@ def test_equal_passages_come_in_their_order(model, tmp_path):
 
 
 def test_hybrid_is_the_fusion_of_both(model, corpus, flat, tmp_path):
-    from quaere.search.ranking import FUSION_DEPTH, fuse
+    from quaere.search.engines import FUSION_DEPTH, fuse
 
     parts = [build_index(corpus, tmp_path / "bm25", settings(model, "bm25")), flat]
     both = build_index(corpus, tmp_path / "hybrid", settings(model, "hybrid"))

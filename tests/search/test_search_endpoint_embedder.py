@@ -18,9 +18,9 @@ from quaere.cli.main import main
 from quaere.errors import BadInput, SearchFailed
 from quaere.search.embedders import DenseSettings, open_embedder
 from quaere.search.endpoint_embedder import EndpointEmbedder
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index, update_index
 from quaere.search.searcher import LocalSearcher
-from quaere.search.update import update_index
 
 pytest.importorskip("faiss")
 

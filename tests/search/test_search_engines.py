@@ -10,9 +10,8 @@ from msgspec.structs import replace as changed
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.bm25 import Bm25Settings, best_matches, build_bm25, open_bm25, passage_terms, query_terms
-from quaere.search.engines import EngineBuild
+from quaere.search.engines import EngineBuild, HybridEngine, Match, fuse
 from quaere.search.index import IndexSettings
-from quaere.search.ranking import HybridEngine, Match, fuse
 
 PLAIN = Bm25Settings(stemmer="none", whole_names=False)
 

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.search import fetch
-from quaere.search.fetch import Fetcher, FetchLimits, Refused, is_public
-from quaere.search.robots import read_robots
+from quaere.search.fetch import Fetcher, FetchLimits, Refused, is_public, read_robots
 from websites import HOSTILE, QUICK, open_fetcher, page, redirect, websites
 
 # ------------------------------------------------------------------------------------------------------- addresses

@@ -11,7 +11,8 @@ from quaere.errors import install_hint
 from quaere.search.client import SearchClient
 from quaere.search.extracted import choose_title
 from quaere.search.files import FILE_SUFFIXES, read_file
-from quaere.search.index import build_index, open_index
+from quaere.search.index import open_index
+from quaere.search.index_build import build_index
 
 LIBRARIES = ("docx", "pptx", "openpyxl", "pypdf", "defusedxml")
 MENU = "<nav><a href='/'>Startseite</a> <a href='/shop'>Warenkorb</a></nav>"

@@ -12,9 +12,8 @@ import zstandard
 from quaere.errors import BadInput
 from quaere.search import json_lines
 from quaere.search.corpus import CorpusReader
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index, update_index
 from quaere.search.json_lines import read_lines
-from quaere.search.update import update_index
 from quaere.search.walk import FileChoice
 
 pytestmark = pytest.mark.timeout(120)

@@ -16,8 +16,8 @@ from quaere.search.hyperlinks import (
     clean_target,
     place_links,
 )
-from quaere.search.index import IndexSettings, build_index, open_index
-from quaere.search.update import update_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index, update_index
 
 
 def read_links(folder, name, content):

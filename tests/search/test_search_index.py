@@ -15,7 +15,8 @@ from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.corpus import Document
 from quaere.search.embedders import DenseSettings
-from quaere.search.index import IndexSettings, _fingerprint, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import _fingerprint, build_index
 from quaere.search.store import Store, StoreWriter
 
 

@@ -14,9 +14,9 @@ from quaere.errors import BadInput, ExtraMissing, SearchFailed, install_hint
 from quaere.search import embedders
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.embedders import DenseSettings
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index, update_index
 from quaere.search.lance import LanceSettings, _share
-from quaere.search.update import update_index
 
 SEARCHES = ("text", "dense", "hybrid")
 WORDS = "oss halm bridge river korrin cliff lamp venn town north eel weir mill rye gate ferry".split()
@@ -147,7 +147,7 @@ def test_few_probes_find_less_but_never_nonsense(rows, tmp_path, embedder, lists
 
 @lance
 def test_hybrid_is_the_fusion_of_both(built, embedder):
-    from quaere.search.ranking import FUSION_DEPTH, fuse
+    from quaere.search.engines import FUSION_DEPTH, fuse
 
     *parts, both = (open_index(built / search) for search in SEARCHES)
     query = "river bridge n17"

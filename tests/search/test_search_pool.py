@@ -17,7 +17,7 @@ import pytest
 from preloaded import start_command
 from quaere.errors import BadInput, SearchFailed, ServerDown
 from quaere.search.client import SearchClient, SearchPool
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.search.searcher import LocalSearcher, check_reachable, open_searcher
 from quaere.serving.search_app import ServerLimits
 

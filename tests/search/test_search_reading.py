@@ -10,8 +10,8 @@ from quaere.search.client import SearchClient
 from quaere.search.corpus import Document
 from quaere.search.files import parse_file, read_file
 from quaere.search.formats.web import read_page
-from quaere.search.index import build_index, open_index
-from quaere.search.update import update_index
+from quaere.search.index import open_index
+from quaere.search.index_build import build_index, update_index
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 WORDS = "The board met and spoke of other things. " * 8

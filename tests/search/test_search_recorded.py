@@ -21,7 +21,7 @@ from quaere.records import Hit, Passage, Question, SolveTask
 from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 from quaere.search.fetch import Fetched
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.search.recorded import Recorder, RecordFile, Replayer, Retrieval
 from quaere.search.searcher import find_opener, open_searcher
 from quaere.search.warc import BadRecord, pack_record, read_record, read_records

@@ -8,12 +8,12 @@ from quaere import Index
 from quaere.cli.main import build_parser, main
 from quaere.errors import BadInput
 from quaere.search.engines import ENGINE_NAMES, find_engine
-from quaere.search.index import IndexSettings, build_index, open_index
-from quaere.search.update import update_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index, update_index
 
 ENGINE = '''
 from quaere.search.engines import Backend
-from quaere.search.ranking import Match
+from quaere.search.engines import Match
 
 
 class Longest:

@@ -10,9 +10,11 @@ from quaere import Index
 from quaere.cli.main import main
 from quaere.errors import ModelMissing
 from quaere.records import Passage
-from quaere.search import ranking
-from quaere.search.index import IndexSettings, build_index, open_index
-from quaere.search.ranking import RERANK_DEPTH, Match, RerankEngine
+from quaere.search import embedders
+from quaere.search.embedders import RERANK_DEPTH, RerankEngine
+from quaere.search.engines import Match
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index
 from quaere.search.searcher import open_searcher
 
 
@@ -51,7 +53,7 @@ def read(number):
 def encoder(monkeypatch):
     """The encoder that every reranker is while a test runs."""
     opened = LetterEncoder()
-    monkeypatch.setattr(ranking, "open_embedder", lambda settings: opened)
+    monkeypatch.setattr(embedders, "open_embedder", lambda settings: opened)
     return opened
 
 

@@ -12,7 +12,7 @@ from quaere import __version__
 from quaere.errors import BadInput, SearchFailed
 from quaere.records import Passage
 from quaere.search.client import SearchClient
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.serving.search_app import ServerLimits
 from quaere.serving.server import ServerSettings, make_search_server
 

@@ -12,10 +12,10 @@ import pytest
 from preloaded import start_command
 from quaere.cli.main import main
 from quaere.errors import BadInput, StaleIndex
-from quaere.search import update
-from quaere.search.index import STALE_CHECK, IndexSettings, build_index, open_index
+from quaere.search import index_build
+from quaere.search.index import STALE_CHECK, IndexSettings, open_index
+from quaere.search.index_build import build_index, update_index, wait_for_changes
 from quaere.search.sources import SOURCES, find_changes
-from quaere.search.update import update_index, wait_for_changes
 
 
 def is_stale(index):
@@ -182,13 +182,15 @@ def polls(monkeypatch):
     steps = []
 
     def sleep(seconds):
-        assert seconds >= update.POLL_S
+        assert seconds >= index_build.POLL_S
         if not steps:
             raise KeyboardInterrupt
         if step := steps.pop(0):
             step()
 
-    monkeypatch.setattr(update, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic, time_ns=time.time_ns))
+    monkeypatch.setattr(
+        index_build, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic, time_ns=time.time_ns)
+    )
     return steps
 
 

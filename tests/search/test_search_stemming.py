@@ -8,7 +8,8 @@ import pytest
 from quaere.cli.main import main
 from quaere.records import Passage
 from quaere.search.bm25 import Bm25Settings, passage_terms, query_terms
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index
 from quaere.search.words import detect_language, question_words, stem, terms
 
 ENGLISH = Bm25Settings(stemmer="english")

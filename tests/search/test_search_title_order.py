@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.records import Hit, Passage
-from quaere.search.ranking import titles_first
+from quaere.search.engines import titles_first
 
 
 def hits(*titles):

@@ -15,9 +15,9 @@ import pytest
 from quaere.errors import BadInput
 from quaere.search import corpus, embedders
 from quaere.search.embedders import DenseSettings
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index, update_index
 from quaere.search.sources import SOURCES
-from quaere.search.update import update_index
 
 WORDS = "oss halm bridge river korrin cliff lamp venn town north eel mill keeper storm weir salt".split()
 
@@ -345,7 +345,7 @@ def test_a_duplicate_takes_the_place_of_what_it_repeats(tmp_path, folder):
 def test_with_another_version_of_a_library_every_file_is_read(tmp_path, folder, embedder, parsed, monkeypatch):
     index = build_index(folder, tmp_path / "index", settings("dense"))
     parsed.clear()
-    monkeypatch.setattr("quaere.search.manifest._version_of", lambda library: "99")
+    monkeypatch.setattr("quaere.search.index_build._version_of", lambda library: "99")
     counts = update_index(index.path).counts
     assert len(parsed) == counts.num_read == counts.num_unchanged == 3
     assert counts.num_embedded == 0

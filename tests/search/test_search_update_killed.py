@@ -11,8 +11,8 @@ import pytest
 
 from preloaded import Process, Value
 from quaere.cli.main import main
-from quaere.search.index import build_index, open_index
-from quaere.search.update import update_index
+from quaere.search.index import open_index
+from quaere.search.index_build import build_index, update_index
 
 TOUCHES = {"open", "os", "shutil", "fcntl", "ctypes"}
 QUERIES = ["halm bridge", "eel weir", "korrin lamp"]

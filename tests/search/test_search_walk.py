@@ -10,7 +10,8 @@ from quaere.cli.main import main
 from quaere.errors import BadInput
 from quaere.search.corpus import CorpusReader
 from quaere.search.extracted import Part, Places, find_stretches
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index
 from quaere.search.walk import FileChoice
 
 

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.serving.model.retriever import Documents, HashEmbedder
 from quaere.serving.server import ServerSettings, make_search_server, make_server
 from served import serving

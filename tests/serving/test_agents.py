@@ -15,7 +15,7 @@ import pytest
 
 import tiny
 from quaere.policies.sampler import Sampled
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.serving.model.retriever import Documents, HashEmbedder
 from served import make_policy, serving
 

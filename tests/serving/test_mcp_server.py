@@ -29,7 +29,7 @@ from quaere.api.mcp_tools import QuestionArguments
 from quaere.chat.statements import split_statements
 from quaere.cli.main import main
 from quaere.errors import BadInput
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 
 JSON_RPC = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 TOOLS = ["search", "get_document", "report", "ask"]

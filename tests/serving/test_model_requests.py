@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 import tiny
+from quaere.chat.markup import SEARCH, ToolCall
 from quaere.chat.renderer import Renderer
-from quaere.chat.tools import SEARCH, ToolCall
 from quaere.errors import ExtraMissing
 from quaere.serving.model import retriever
 from quaere.serving.model.generation import Prompt, Prompter, Written, _first_of, _json_length, _safe_length

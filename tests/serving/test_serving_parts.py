@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quaere.chat.tools import SEARCH
+from quaere.chat.markup import SEARCH
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.serving.model.generation import Prompt, Writer
 from quaere.serving.model.wire import ChatRequest, Refused

@@ -17,7 +17,7 @@ from functools import lru_cache
 from msgspec import structs
 
 import tiny
-from quaere.chat.messages import Message, Quoted
+from quaere.chat.protocol import Message, Quoted
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.objectives.policy_gradient import grpo, hrpo

@@ -5,7 +5,7 @@ import re
 
 from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.warmup.documents.checked_question import WriterSettings
 from quaere.warmup.documents.writer import write_questions
 

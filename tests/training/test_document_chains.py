@@ -8,7 +8,7 @@ from reading_endpoint import ANSWERS, DESCRIPTIONS, PAGES, WORDINGS, Reader, sin
 
 from quaere.records import Passage
 from quaere.rollout.policy import ChatPolicy
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.warmup.documents import writer
 from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.chains import (

@@ -7,9 +7,9 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import ModelMissing
+from quaere.policies.native.attention import Packing
 from quaere.policies.native.bridge import packed_states, use_packed_attention, use_varlen_attention
 from quaere.policies.native.engine import Engine, Request
-from quaere.policies.native.varlen import Packing
 from quaere.policies.sampler import SamplingParams
 from quaere.training import estimate as estimate_module
 from quaere.training.adapters import add_adapters, trainable_weights

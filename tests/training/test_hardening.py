@@ -44,7 +44,7 @@ from quaere.records import (
 from quaere.rewards.format import FormatScore
 from quaere.rewards.proposer import difficulty_reward
 from quaere.rollout.policy import ChatPolicy
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.training.hardening_settings import HardeningConfig
 from quaere.training.proposals import Proposed
 from quaere.training.rollouts import rights

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import tiny
+from quaere.policies.native.attention import kernel_works
 from quaere.policies.native.bridge import decoder_layers
-from quaere.policies.native.varlen import kernel_works
 from quaere.rollout.episode import Sample
 from quaere.training import estimate
 from quaere.training.adapters import add_adapters

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import tiny
+from quaere.policies.native.attention import VARLEN, Packing, kernel_works
 from quaere.policies.native.bridge import decoder_layers, packed_states, use_varlen_attention
-from quaere.policies.native.varlen import VARLEN, Packing, kernel_works
 from quaere.rollout.episode import Sample
 from quaere.training import estimate
 from quaere.training import learner as learner_module

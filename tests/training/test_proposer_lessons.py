@@ -13,7 +13,7 @@ from quaere.records import Evidence, Proposal, Search
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.search.searcher import LocalSearcher
 from quaere.training.proposals import read_proposal
 from quaere.warmup.documents.checked_question import CheckedQuestion

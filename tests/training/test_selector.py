@@ -12,7 +12,8 @@ from quaere.errors import BadInput
 from quaere.recipes.passage_clusters import Embedded, embed_index
 from quaere.recipes.selector import STATE_FILE, Selector, SelectorSettings
 from quaere.records import Candidate, Passage
-from quaere.search.index import IndexSettings, build_index
+from quaere.search.index import IndexSettings
+from quaere.search.index_build import build_index
 from quaere.training.rollouts import draw_tasks
 
 pytest.importorskip("sklearn")

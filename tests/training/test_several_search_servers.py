@@ -9,7 +9,7 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.search.client import SearchPool
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.serving.server import ServerSettings, make_search_server
 from quaere.training.run_setup import open_run
 from quaere.training.settings import RunConfig

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from test_packing import FAMILIES, assert_same, make_model, packed_gradients, padded_gradients
 
 from properties import examples
-from quaere.policies.native.attention import Kind
+from quaere.policies.native.attention import Kind, Packing, varlen_attention
 from quaere.policies.native.bridge import use_varlen_attention
-from quaere.policies.native.varlen import Packing, varlen_attention
 from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters
 from quaere.training.batches import packed_logprobs, split_batch

@@ -16,7 +16,7 @@ from quaere.records import Answer, Proposal, Search
 from quaere.rewards.answers import exact_match_score
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.training.proposals import opens_with_plan, read_proposal
 from quaere.warmup.lessons import Lessons, LessonSettings, Portion, build_world, plan_lessons, share_out
 from quaere.warmup.oracle import play_oracle

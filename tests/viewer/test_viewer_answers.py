@@ -7,7 +7,7 @@ import re
 import pytest
 
 from quaere.runs import Run
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.viewer import answer_view
 from viewing import open_client, twin, write_asked, write_eval
 

@@ -13,7 +13,7 @@ from backups import SENTENCE
 from quaere.cli.main import main
 from quaere.records import Evidence
 from quaere.runs import Run
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.viewer import ask_queue, page_formats
 from quaere.viewer.answer_view import CONTEXT_CHARS, AnswerView, view_answer, write_markdown
 from quaere.viewer.ask_pages import MAX_RECENT

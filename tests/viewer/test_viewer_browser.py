@@ -10,7 +10,7 @@ from backups import SENTENCE
 from browsing import AXE, find_barriers, find_chromium, open_browser, watch
 from hostile_markup import PAYLOADS
 from quaere.runs import Run, RunState
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from viewed_reports import TEXTS, write_reports_run
 from viewing import (
     add_episodes,

@@ -8,7 +8,7 @@ import viewing
 from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Question
 from quaere.runs import Run
-from quaere.search.index import build_index
+from quaere.search.index_build import build_index
 from quaere.viewer import page_formats
 from viewed_reports import TEXTS, add_reports, make_assessment, make_report_episode, write_reports_run
 from viewing import open_client, write_run

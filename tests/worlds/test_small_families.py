@@ -8,7 +8,8 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.search.chunks import ChunkSettings
-from quaere.search.index import IndexSettings, build_index
+from quaere.search.index import IndexSettings
+from quaere.search.index_build import build_index
 from quaere.worlds import SMALL_FAMILIES, generate_world, write_world
 from quaere.worlds.open_questions import state_fact
 from quaere.worlds.schema import load_family

@@ -15,10 +15,11 @@ from quaere.records import Hit, Passage
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings
 from quaere.search.embedders import DenseSettings
+from quaere.search.engines import Progress
 from quaere.search.index import Index as OpenIndex
-from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.index import IndexSettings, open_index
+from quaere.search.index_build import build_index
 from quaere.search.lance import LanceSearch, LanceSettings
-from quaere.search.ranking import Progress
 from quaere.setting_types import refuse_unknown
 
 

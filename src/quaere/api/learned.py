@@ -10,7 +10,7 @@ from quaere.api.evaluation import Evaluation
 from quaere.api.learning_plan import Plan
 from quaere.evaluation.intervals import Interval
 from quaere.search.changed_documents import ChangedDocuments
-from quaere.search.manifest import is_index
+from quaere.search.index import is_index
 from quaere.warmup.documents.stale_questions import Retired
 
 

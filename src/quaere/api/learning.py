@@ -50,7 +50,8 @@ from quaere.policies.catalogue import resolve_model
 from quaere.recipes.registry import find_recipe
 from quaere.records import Episode, Question
 from quaere.search.changed_documents import digest_documents
-from quaere.search.index import build_index, open_index
+from quaere.search.index import open_index
+from quaere.search.index_build import build_index
 from quaere.training.progress import StepReport, describe_figures
 from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document

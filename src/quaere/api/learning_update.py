@@ -47,9 +47,8 @@ from quaere.recipes.registry import find_recipe
 from quaere.records import Episode, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.search.changed_documents import ChangedDocuments, digest_documents, find_changed
-from quaere.search.index import open_index
-from quaere.search.manifest import update_hint
-from quaere.search.update import update_index
+from quaere.search.index import open_index, update_hint
+from quaere.search.index_build import update_index
 from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document
 from quaere.warmup.documents.stale_questions import Retired

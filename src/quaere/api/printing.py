@@ -211,7 +211,7 @@ def describe_count(doing: str, done: int, total: int | None) -> str:
     describe_count("embedding", 512, 23784) == "512 of 23,784"
     describe_count("reading documents", 12_400_000, 98_000_000) == "12.4 of 98.0 MB"
     """
-    from quaere.search.index import READING
+    from quaere.search.index_build import READING
 
     if doing == READING and total is not None:
         return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"

@@ -19,22 +19,90 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from quaere.chat.call_markup import (
+from quaere.chat.markup import (
     CALL_TAG,
+    MAX_CALL_CHARS,
     MAX_CALLS,
+    THOUGHT,
     CallMarkup,
     Rewrite,
-    find_between,
-    find_calls,
+    ToolCall,
+    find_blocks,
     json_call,
-    read_arguments,
     read_json,
     read_json_call,
-    read_json_prefix,
-    write_value,
 )
-from quaere.chat.tags import THOUGHT, find_blocks
-from quaere.chat.tools import MAX_CALL_CHARS, ToolCall
+
+# --------------------------------------------------------------------------------------------------- what readers share
+
+
+def read_json_prefix(text: str, position: int) -> tuple[Any, int]:
+    """The JSON value at a position and where it ends; None and the position if there is none."""
+    shown = text[position : position + MAX_CALL_CHARS]
+    try:
+        value, end = json.JSONDecoder().raw_decode(shown, len(shown) - len(shown.lstrip()))
+    except (ValueError, RecursionError):
+        return None, position
+    return value, position + end
+
+
+def read_arguments(
+    text: str, position: int, begin: re.Pattern[str], end: str, clean: Callable[[str], str] = str
+) -> tuple[dict[str, Any], int] | None:
+    """Arguments that follow each other from `position` on, and where they end; None if one of them is not closed.
+
+    `begin` matches the text before a value, its first group being the argument's name, and `end` the text after it;
+    `clean` removes from a value what belongs to the markup.
+
+        read_arguments("<p=k>3</p>", 0, re.compile("<p=(.)>"), "</p>") == ({"k": 3}, 10)
+    """
+    arguments: dict[str, Any] = {}
+    while given := begin.match(text, position):
+        until = text.find(end, given.end())
+        if until < 0:
+            return None
+        arguments[given[1].strip()] = read_value(clean(text[given.end() : until]))
+        position = until + len(end)
+    return arguments, position
+
+
+def read_value(text: str) -> Any:
+    """An argument without quotes: JSON if it is a number, a list, an object or the like, else the text.
+
+    read_value('["Halm"]') == ["Halm"]; read_value("Halm bridge") == "Halm bridge"; read_value("9") == 9
+    """
+    value = read_json(text)
+    return text if value is None or isinstance(value, str) else value
+
+
+def write_value(value: Any) -> str:
+    """The inverse of `read_value`."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def find_between(text: str, begin: str, end: str, *, or_rest: bool = False) -> Iterator[tuple[int, int, str]]:
+    """Start, end and content of each part between two strings; with `or_rest`, the last may lack its end.
+
+    list(find_between("a[b]c", "[", "]")) == [(1, 4, "b")]
+    """
+    position = 0
+    while (start := text.find(begin, position)) >= 0:
+        inner = start + len(begin)
+        stop = text.find(end, inner)
+        if stop < 0 and not or_rest:
+            return
+        position = stop + len(end) if stop >= 0 else len(text)
+        yield start, position, text[inner:stop] if stop >= 0 else text[inner:]
+
+
+def find_calls(
+    text: str, begin: str, end: str, read: Callable[[str], ToolCall | None], max_chars: int = MAX_CALL_CHARS
+) -> Iterator[Rewrite]:
+    """Replacements, in the dialects' form, for the calls between two strings that `read` can parse."""
+    for start, stop, content in islice(find_between(text, begin, end), MAX_CALLS):
+        if len(content) <= max_chars and (call := read(content)):
+            yield Rewrite(start, stop, json_call(call))
+
 
 # ----------------------------------------------------------------------------------------------------- between tags
 

@@ -10,10 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
-from quaere.chat.messages import Message, Quoted
-from quaere.chat.protocol import OneTurn
-from quaere.chat.tags import find_blocks
-from quaere.chat.tools import first_fault, is_text
+from quaere.chat.markup import find_blocks, first_fault, is_text
+from quaere.chat.protocol import Message, OneTurn, Quoted
 from quaere.records import Action, Malformed, Passage, Proposal, ProposeTask, Task, Turn
 
 OpenKind = Literal["overview", "story", "open", "comparison", "connection", "detail"]

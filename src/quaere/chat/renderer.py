@@ -2,8 +2,10 @@
 
 The template is rendered once per episode, for the opening. After that the token sequence only grows: the ids the model
 sampled, then the *joint* (the template's text between two turns), then the environment's reply. Joints are derived from
-the template when a `Renderer` is made (`template.py`). Some templates write a turn differently once it is not the
-newest; they are used all the same: the episode keeps turns as sampled, and `Renderer.differences` lists what differs.
+the template when a `Renderer` is made: a joint is what the template writes around the *newest* turn of a conversation,
+and it must be the same after the first turn as after the second. Some templates write a turn differently once it is not
+the newest (most cut thoughts out); they are used all the same: the episode keeps turns as sampled, and
+`Renderer.differences` lists what differs.
 
     renderer = Renderer(tokenizer)
     context = renderer.opening(messages, tools)            # [1, 9690, ...]
@@ -13,19 +15,20 @@ newest; they are used all the same: the episode keeps turns as sampled, and `Ren
 A base model has no chat template; it gets plain paragraphs, the form of the text it was pretrained on.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
-from quaere.chat.call_markup import Reading, read_turn, write_prompt, write_turn
-from quaere.chat.messages import Message, Part, Quoted, Role
-from quaere.chat.tags import THOUGHT, has_unclosed
-from quaere.chat.template import SLOT, SLOT_PATTERN, ChatTemplate, Joint, JointText, cuts_thoughts, derive_joint
-from quaere.chat.tools import ToolSchema
+from quaere.chat.markup import SEARCH, THOUGHT, Reading, ToolSchema, has_unclosed, read_turn, write_prompt, write_turn
+from quaere.chat.protocol import Message, Part, Quoted, Role
+from quaere.chat.template import SLOT, SLOT_PATTERN, ChatTemplate
+from quaere.endpoint import one_line
 from quaere.errors import TemplateRefused
 
 ROLES: tuple[Role, ...] = ("user", "tool")  # the roles of an environment message
@@ -53,7 +56,7 @@ class Renderer:
         self._encode_quoted = lru_cache(NUM_REMEMBERED)(lambda text: tuple(self._plain.encode(text)))
         self._encode = lru_cache(NUM_REMEMBERED)(lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)))
         # Quoted texts are placeholders, so all rollouts of a dialect have the same opening; rendering it under a limit
-        # (`template_sandbox.py`) takes longer than encoding a question.
+        # takes longer than encoding a question.
         self._pieces = lru_cache(NUM_OPENINGS)(self._render) if template.repeats else self._render
         texts = {role: derive_joint(template, role) for role in ROLES}
         self.joints: dict[Role, Joint] = {role: self._encode_joint(text) for role, text in texts.items()}
@@ -263,3 +266,129 @@ class PlainEncoder:
             )
         pieces = (text[begin:end] for begin, end in pairwise([0, *cuts, len(text)]))
         return list(chain(*map(self.encode, pieces)))
+
+
+# --------------------------------------------------------------------------------------------------------------- joints
+
+_MAX_SHOWN = 60  # characters of a template's text in a message
+
+
+class Joint(Struct, frozen=True):
+    """Token ids that the template writes before and after an environment message.
+
+    For a ChatML user message: `closing` is "<|im_end|>\\n<|im_start|>user\\n", beginning with the end of the model's
+    turn, which are its first `num_ending` ids; `opening` is "<|im_end|>\\n<|im_start|>assistant\\n". `end_of_turn` is
+    the id with which the model itself ends a turn. It may differ from what the template writes: GPT-OSS ends a turn
+    with <|return|> and its template writes <|end|> in earlier ones.
+
+        Joint(closing=(2, 198, 1, 4093, 198), opening=(2, 198, 1, 520, 9531, 198), end_of_turn=2, num_ending=1)
+    """
+
+    closing: tuple[int, ...]
+    opening: tuple[int, ...]
+    end_of_turn: int | None
+    num_ending: int = 0
+    other_ends: tuple[int, ...] = ()  # ids with which a turn can end as well: GPT-OSS's <|call|>
+
+    def after(self, last_token: int | None) -> tuple[int, ...]:
+        """The closing ids that are still missing after the model's last token.
+
+        Only this function decides who writes the end-of-turn token: the model if it sampled it; otherwise it is added
+        here and carries no loss.
+        """
+        is_ended = last_token is not None and last_token in (self.end_of_turn, *self.other_ends)
+        return self.closing[self.num_ending if is_ended else 0 :]
+
+
+class JointText(Struct, frozen=True):
+    """A joint as text. `ending` is what the template writes after the last turn of a finished conversation.
+
+    JointText(closing="<|im_end|>\\n<|im_start|>user\\n", opening="<|im_end|>\\n<|im_start|>assistant\\n",
+              ending="<|im_end|>\\n", differences=())
+    """
+
+    closing: str
+    opening: str
+    ending: str
+    differences: tuple[str, ...] = ()
+
+
+def derive_joint(template: ChatTemplate, role: Role) -> JointText:
+    """The joint for a role, derived from renderings of a conversation with no, one and two replies.
+
+    Raises `TemplateRefused` if a message is not shown exactly once, or if the second reply's joint differs from the
+    first's: then no joint is right, and episodes could not be token-exact.
+    """
+    *grown, ended = _render(template, role, with_prompt=True)
+    moves_prompt = any(text in grown[1].rpartition(SLOT.format(2))[2] for text in (_PROMPT, SEARCH.description))
+    if moves_prompt:  # Mistral's do: to the newest question. An episode has its prompt where it began.
+        *grown, ended = _render(template, role, with_prompt=False)
+    # Texts around the slots: before the question, before the turn, closing, opening, closing, opening.
+    short, middle, long = map(_around, grown)
+    if [len(short), len(middle), len(long)] != [2, 4, 6]:
+        raise TemplateRefused("the chat template drops or repeats messages, so it cannot be used for episodes")
+    if middle[2:] != long[4:]:
+        raise TemplateRefused(
+            "the chat template writes different text between the same kinds of turns, so replies cannot be added"
+        )
+    found = ("moves the prompt to the newest question",) if moves_prompt else ()
+    return JointText(long[4], long[5], ended.partition(SLOT.format(2))[2], found + _differences(short, long))
+
+
+_PROMPT = SLOT.format(0)
+
+
+def _render(template: ChatTemplate, role: Role, *, with_prompt: bool) -> list[str]:
+    """Renderings of a conversation with no, one and two replies, and of one that ends with a turn of the model."""
+    start = [("system", _PROMPT), ("user", SLOT.format(1))][0 if with_prompt else 1 :]
+    tools = (SEARCH,) if with_prompt else ()
+    first, second = ([("assistant", SLOT.format(at)), template.turn(role, SLOT.format(at + 1))] for at in (2, 4))
+    try:
+        grown = [template.render(turns, tools) for turns in (start, start + first, start + first + second)]
+        return [*grown, template.render([*start, first[0]], tools, opens_turn=False)]
+    except TemplateRefused:
+        raise
+    except Exception as error:
+        raise TemplateRefused(f"the chat template cannot render a {role} reply: {one_line(str(error))}") from error
+
+
+def _around(text: str) -> list[str]:
+    """The texts around the messages, which must be in order and shown once; [] if they are not."""
+    pieces = SLOT_PATTERN.split(text)
+    if pieces[1:2] == [_PROMPT]:
+        pieces = ["".join(pieces[:3]), *pieces[3:]]
+    is_sound = pieces[1::2] == [SLOT.format(number + 1) for number in range(len(pieces) // 2)]
+    return pieces[::2] if is_sound else []
+
+
+def _differences(short: Sequence[str], long: Sequence[str]) -> tuple[str, ...]:
+    """What differs between a grown conversation and the template's own rendering of it, each in a few words.
+
+    White space before the model's text does not count: some templates put a space there that is not there when the
+    model starts to write.
+    """
+    found = ["rewrites the prompt as a conversation grows"] if long[0] != short[0] else []
+    begins, closing, opening = short[1], long[4], long[5]
+    # A later turn begins after a reply, the first after the question: a difference in either is reported once.
+    for is_now, was in ((long[3], opening), (long[1], begins)):
+        if is_now != was and (not is_now.startswith(was) or is_now[len(was) :].strip()):
+            found.append(f"begins earlier turns with {_shown(is_now, was)} instead of {_shown(was, is_now)}")
+            break
+    if long[2] != closing:
+        found.append(f"ends earlier turns with {_shown(long[2], closing)} instead of {_shown(closing, long[2])}")
+    return tuple(found)
+
+
+def _shown(text: str, other: str) -> str:
+    """At most `_MAX_SHOWN` characters of the text, without the prefix it shares with `other`, for a message."""
+    same = next((at for at, (one, two) in enumerate(zip(text, other, strict=False)) if one != two), None)
+    text = text[min(len(text), len(other)) if same is None else same :]
+    return repr(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "...") if text else "nothing"
+
+
+def cuts_thoughts(template: ChatTemplate) -> bool:
+    """True if the template does not show the thought of an earlier turn."""
+    thought = ("assistant", f"<think>{SLOT.format(1)}</think>{SLOT.format(2)}")
+    turns = [("user", "q"), thought, template.turn("tool", "r"), ("assistant", "a"), ("user", "q")]
+    text = template.try_render(turns, (SEARCH,))  # "": a template may refuse this and still render episodes
+    return bool(text) and SLOT.format(1) not in text

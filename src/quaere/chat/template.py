@@ -1,31 +1,43 @@
-"""A tokenizer's chat template as a function from turns to text, what it supports, and its joints.
+"""A tokenizer's chat template as a function from turns to text, and limits on what it computes.
 
     template = ChatTemplate(tokenizer)
     template.render([("system", "You search."), ("user", "Who?")])  -> "<|im_start|>system\\nYou search.<|im_end|>..."
     template.speaks_tools                                            -> True for Qwen's
-    derive_joint(template, "user") -> JointText(closing="<|im_end|>\\n<|im_start|>user\\n", ...)
 
-A template is an untrusted program: its work and its memory are limited (`template_sandbox.py`). Which roles and tools
-it supports is found out by rendering placeholders; only the markup of calls is chosen by strings in its source.
+Which roles and tools a template supports is found out by rendering placeholders; only the markup of calls is chosen by
+strings in its source.
 
-A joint is what the template writes between two turns. An episode only grows: nothing that was sampled or shown is
-written again. So a joint is what the template writes around the *newest* turn of a conversation, and it must be the
-same after the first turn as after the second. A template may write earlier turns differently once they are no longer
-the newest (most cut thoughts out of them); the episode keeps them as they were, and `JointText.differences` names what
-differs.
+A template is an untrusted program. Jinja's sandbox restricts what it can access, not how long it runs or what it makes.
+Two nested loops of 100,000 take an hour: lines are counted (not seconds, so that the same templates are refused on slow
+and fast machines). One line may cost anything, `{% set n = n * n %}` forty times or one `"%999999999d" % 1`: operations
+whose result may be far larger than their operands are checked before they run, by the largest result that these allow,
+and the bytes of all results of a rendering are counted. What a template can call and see is otherwise as in
+transformers' `apply_chat_template`.
 """
 
 import json
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Sequence, ValuesView
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from functools import wraps
+from types import FrameType
 from typing import Any
 
-from msgspec import Struct
+import jinja2.ext
+from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.exceptions import SecurityError
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 from quaere.chat.known_markups import choose_markup
-from quaere.chat.messages import Role, wrap_tool_result
-from quaere.chat.tools import SEARCH, ToolSchema
-from quaere.endpoint import one_line
+from quaere.chat.markup import SEARCH, ToolSchema, describe_tools
+from quaere.chat.protocol import Role, wrap_tool_result
 from quaere.errors import TemplateRefused
 
 # Placeholder for text while a template is rendered. Letters and digits only, so that no template trims, escapes or
@@ -48,8 +60,6 @@ class ChatTemplate:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        from quaere.chat.template_sandbox import ChatEnvironment, refuse_powers
-
         self.tokenizer = tokenizer
         self.has_template = bool(getattr(tokenizer, "chat_template", None))
         templates = tokenizer.chat_template if self.has_template else ""
@@ -75,8 +85,6 @@ class ChatTemplate:
         self, turns: Sequence[tuple[str, str]], tools: Sequence[ToolSchema] = (), *, opens_turn: bool = True
     ) -> str:
         """The text of `(role, text)` pairs, with `opens_turn` up to where the model starts to write."""
-        from quaere.chat.template_sandbox import limited_work
-
         listed: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in turns]
         if listed and listed[0]["role"] == "system":
             if tools and not self.lists_tools:
@@ -121,133 +129,272 @@ class ChatTemplate:
         return all(shown in text for shown in (SEARCH.name, "<tool_call>", *slots))
 
 
-def describe_tools(tools: Sequence[ToolSchema]) -> str:
-    """The tools as a paragraph for the system prompt, for templates and endpoints without tools."""
-    listed = "\n".join(json.dumps(tool.as_json()["function"], ensure_ascii=False) for tool in tools)
-    return f"\n\nTools you can call, one JSON object a line:\n{listed}"
+# ------------------------------------------------------------------------------------------------------ bounded values
+
+MAX_VALUE = 1 << 26  # bytes of one result, at most
+MAX_TOTAL = 1 << 29  # bytes of all results of one rendering
+MAX_BITS = 4096  # of a whole number
+_ITEM = 64  # bytes of a list's or dict's entry
+# Filters whose result is one of their operands or a part of it, which do not multiply each other.
+_CHOOSING = {"default", "d", "map", "select", "reject", "selectattr", "rejectattr", "list", "first", "last", "length"}
+_DIGITS = re.compile(r"\d+")
+_left: ContextVar[list[int]] = ContextVar("bytes_left")
 
 
-# --------------------------------------------------------------------------------------------------------------- joints
+def _refuse() -> TemplateRefused:
+    return TemplateRefused(f"the chat template makes values of more than {MAX_VALUE:,} bytes and was stopped")
 
-_MAX_SHOWN = 60  # characters of a template's text in a message
+
+def _measure(value: Any) -> int:
+    """Bytes of a value with its contents (repeated ones each time); raises `TemplateRefused` above the limit of one."""
+    total, waiting = 0, [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str | bytes):
+            total += sys.getsizeof(part)
+        elif isinstance(part, int) and part.bit_length() > MAX_BITS:
+            raise TemplateRefused(f"the chat template computes a number of more than {MAX_BITS:,} bits")
+        elif isinstance(part, dict):
+            total += _ITEM * len(part)
+            waiting += (*part.keys(), *part.values())
+        elif isinstance(part, Namespace):  # whose text has all its values
+            waiting.append(part._Namespace__attrs)
+        elif isinstance(part, list | tuple | set | frozenset | KeysView | ValuesView | ItemsView):
+            total += _ITEM * len(part)
+            waiting += part
+        else:
+            total += _ITEM
+        if total > MAX_VALUE:
+            raise _refuse()
+    return total
 
 
-class Joint(Struct, frozen=True):
-    """Token ids that the template writes before and after an environment message.
+def charge(value: Any) -> Any:
+    """Count the value's bytes against the rendering's total and return it; raises `TemplateRefused` above the total."""
+    left = _left.get()
+    left[0] -= _measure(value)
+    if left[0] < 0:
+        raise TemplateRefused(f"the chat template makes more than {MAX_TOTAL:,} bytes of values and was stopped")
+    return value
 
-    For a ChatML user message: `closing` is "<|im_end|>\\n<|im_start|>user\\n", beginning with the end of the model's
-    turn, which are its first `num_ending` ids; `opening` is "<|im_end|>\\n<|im_start|>assistant\\n". `end_of_turn` is
-    the id with which the model itself ends a turn. It may differ from what the template writes: GPT-OSS ends a turn
-    with <|return|> and its template writes <|end|> in earlier ones.
 
-        Joint(closing=(2, 198, 1, 4093, 198), opening=(2, 198, 1, 520, 9531, 198), end_of_turn=2, num_ending=1)
+def _factor(value: Any) -> int:
+    """The largest factor by which an operand can enlarge a result: a number's absolute value, or a value's size."""
+    if isinstance(value, int):
+        return abs(value)
+    return len(value) if isinstance(value, str | bytes) else _measure(value)
+
+
+def _check_product(values: Iterable[Any]) -> None:
+    """Raise `TemplateRefused` if the product of the two largest operands, a bound of the result, is too large."""
+    first, second = 1, 1
+    for factor in map(_factor, values):
+        first, second = max(first, factor), max(second, min(first, factor))
+    if first * second > MAX_VALUE:
+        raise _refuse()
+
+
+def _check_format(form: str, values: Iterable[Any]) -> None:
+    """Raise `TemplateRefused` if a format string's widths and fields could make too long a result from `values`."""
+    widths = sum(int(digits[:20]) for digits in _DIGITS.findall(form))
+    if widths + (form.count("%") + form.count("{")) * max(map(_factor, values), default=0) > MAX_VALUE:
+        raise _refuse()
+
+
+class _Code(CodeGenerator):
+    """Jinja code generator that also counts container literals, slices and `~`; the sandbox intercepts only calls."""
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+        joins = "markup_join" if frame.eval_ctx.autoescape else "str_join"
+        if frame.eval_ctx.volatile:
+            joins = "(markup_join if context.eval_ctx.volatile else str_join)"
+        self.write(f"environment.join_parts({joins}, (")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write("))")
+
+    def visit(self, node: nodes.Node, *args: Any, **options: Any) -> Any:
+        is_slice = isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
+        is_tuple = isinstance(node, nodes.Tuple) and node.ctx == "load"
+        if not (is_slice or is_tuple or isinstance(node, nodes.List | nodes.Dict)):
+            return super().visit(node, *args, **options)
+        self.write("environment.charge(")
+        super().visit(node, *args, **options)
+        return self.write(")")
+
+
+class _Generation(jinja2.ext.Extension):
+    """Jinja extension for the block `{% generation %}`, with which templates mark text written by the model."""
+
+    tags = {"generation"}  # noqa: RUF012 - as jinja declares it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_write"), [], [], body).set_lineno(line)
+
+    def _write(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+class _Names(Namespace):
+    """The function `namespace` of templates, without attributes that begin with an underscore."""
+
+    def __init__(*args: Any, **names: Any) -> None:
+        self, *rest = args
+        for name in dict(*rest, **names):
+            _Names.check(name)
+        Namespace.__init__(self, *rest, **names)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _Names.check(name)
+        super().__setitem__(name, value)
+
+    @staticmethod
+    def check(name: Any) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise SecurityError(f"names of a namespace cannot begin with an underscore: {name!r}")
+
+
+class _Dict:
+    """The function `dict` of templates, without the class's attributes."""
+
+    def __call__(self, *args: Any, **items: Any) -> dict[Any, Any]:
+        return dict(*args, **items)
+
+    def fromkeys(self, *args: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*args)
+
+
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """Compiles and renders chat templates within the bounds above."""
+
+    intercepted_binops = frozenset({"+", "*", "%", "**"})
+    code_generator_class = _Code
+    charge = staticmethod(charge)
+
+    def __init__(self) -> None:
+        extensions = [_Generation, jinja2.ext.loopcontrols]
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, finalize=charge)
+        self.globals.update(raise_exception=_raise, strftime_now=_now, dict=_Dict(), namespace=_Names)
+        self.filters["tojson"] = _to_json
+        self.filters = {name: self._bounded(name, filter) for name, filter in self.filters.items()}
+        self._compiled: dict[str, Template] = {}
+
+    def render(self, source: str, values: dict[str, Any]) -> str:
+        """Render a template to text; raises `TemplateRefused` if it exceeds the bounds."""
+        token = _left.set([MAX_TOTAL])
+        try:
+            if source not in self._compiled:
+                self._compiled[source] = self.from_string(source)
+            return self._compiled[source].render(values)
+        except MemoryError:
+            raise TemplateRefused("the chat template needs more memory than there is") from None
+        finally:
+            _left.reset(token)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Apply a binary operator after checking the size of its result; raises `TemplateRefused` if too large."""
+        if operator == "**":
+            raise TemplateRefused("the chat template uses the power operator **, whose work has no limit")
+        if operator == "%" and isinstance(left, str):
+            _check_format(left, right if isinstance(right, tuple) else (right,))
+        elif operator == "*" and not (isinstance(left, int | float) and isinstance(right, int | float)):
+            _check_product((left, right))
+        return charge(super().call_binop(context, operator, left, right))
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **options: Any) -> Any:  # noqa: N805
+        """Call a function, method or macro after checking its result's size; raises `TemplateRefused` if too large."""
+        if not isinstance(__obj, jinja2.runtime.Macro | _Dict) and __obj is not _Names:
+            method = getattr(__obj, "__wrapped__", __obj)  # of str.format, which the sandbox wraps
+            owner = getattr(method, "__self__", None)
+            values = (*args, *options.values())
+            if getattr(method, "__name__", "") in ("format", "format_map") and isinstance(owner, str):
+                _check_format(owner, values)
+            elif __obj is _now:
+                _check_format(str(values), ())
+            else:
+                _check_product((owner, *values) if isinstance(owner, str | bytes | list | dict) else values)
+        return charge(super().call(__context, __obj, *args, **options))
+
+    def join_parts(self, join: Callable[[Iterable[Any]], str], parts: tuple[Any, ...]) -> str:
+        """The operands of `~` joined to one text, with its bytes counted."""
+        _measure(parts)
+        return str(charge(join(parts))) if join.__name__ == "str_join" else charge(join(parts))
+
+    def concat(self, parts: Iterable[str]) -> str:
+        """The output parts of a template, macro or block joined to one text; raises `TemplateRefused` if too long."""
+        found, size = [], 0
+        for part in parts:
+            found.append(part)
+            size += len(part)
+            if size > MAX_VALUE:
+                raise _refuse()
+        return str(charge("".join(found)))
+
+    def _bounded(self, name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(filter)  # with the mark of filters that are given the context
+        def checked(*args: Any, **options: Any) -> Any:
+            values = [*args, *options.values()]
+            if name == "format":
+                _check_format(str(charge(args[0])), values[1:])
+            if name not in _CHOOSING:
+                _check_product(value for value in values if not isinstance(value, Context | ChatEnvironment))
+            return charge(filter(*args, **options))
+
+        return checked
+
+
+def _raise(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+# ----------------------------------------------------------------------------------------------------------------- work
+
+MAX_LINES = 3_000_000  # compiling and rendering a long template takes a few hundred thousand
+
+
+def refuse_powers(template: str) -> None:
+    """Raise `TemplateRefused` if the template uses `**`: `9 ** 9 ** 9` is one line, so `limited_work` cannot stop it.
+
+    refuse_powers("{{ 2 ** n }}") raises TemplateRefused; "**bold**" outside of an expression is text
     """
-
-    closing: tuple[int, ...]
-    opening: tuple[int, ...]
-    end_of_turn: int | None
-    num_ending: int = 0
-    other_ends: tuple[int, ...] = ()  # ids with which a turn can end as well: GPT-OSS's <|call|>
-
-    def after(self, last_token: int | None) -> tuple[int, ...]:
-        """The closing ids that are still missing after the model's last token.
-
-        Only this function decides who writes the end-of-turn token: the model if it sampled it; otherwise it is added
-        here and carries no loss.
-        """
-        is_ended = last_token is not None and last_token in (self.end_of_turn, *self.other_ends)
-        return self.closing[self.num_ending if is_ended else 0 :]
-
-
-class JointText(Struct, frozen=True):
-    """A joint as text. `ending` is what the template writes after the last turn of a finished conversation.
-
-    JointText(closing="<|im_end|>\\n<|im_start|>user\\n", opening="<|im_end|>\\n<|im_start|>assistant\\n",
-              ending="<|im_end|>\\n", differences=())
-    """
-
-    closing: str
-    opening: str
-    ending: str
-    differences: tuple[str, ...] = ()
-
-
-def derive_joint(template: ChatTemplate, role: Role) -> JointText:
-    """The joint for a role, derived from renderings of a conversation with no, one and two replies.
-
-    Raises `TemplateRefused` if a message is not shown exactly once, or if the second reply's joint differs from the
-    first's: then no joint is right, and episodes could not be token-exact.
-    """
-    *grown, ended = _render(template, role, with_prompt=True)
-    moves_prompt = any(text in grown[1].rpartition(SLOT.format(2))[2] for text in (_PROMPT, SEARCH.description))
-    if moves_prompt:  # Mistral's do: to the newest question. An episode has its prompt where it began.
-        *grown, ended = _render(template, role, with_prompt=False)
-    # Texts around the slots: before the question, before the turn, closing, opening, closing, opening.
-    short, middle, long = map(_around, grown)
-    if [len(short), len(middle), len(long)] != [2, 4, 6]:
-        raise TemplateRefused("the chat template drops or repeats messages, so it cannot be used for episodes")
-    if middle[2:] != long[4:]:
-        raise TemplateRefused(
-            "the chat template writes different text between the same kinds of turns, so replies cannot be added"
-        )
-    found = ("moves the prompt to the newest question",) if moves_prompt else ()
-    return JointText(long[4], long[5], ended.partition(SLOT.format(2))[2], found + _differences(short, long))
-
-
-_PROMPT = SLOT.format(0)
-
-
-def _render(template: ChatTemplate, role: Role, *, with_prompt: bool) -> list[str]:
-    """Renderings of a conversation with no, one and two replies, and of one that ends with a turn of the model."""
-    start = [("system", _PROMPT), ("user", SLOT.format(1))][0 if with_prompt else 1 :]
-    tools = (SEARCH,) if with_prompt else ()
-    first, second = ([("assistant", SLOT.format(at)), template.turn(role, SLOT.format(at + 1))] for at in (2, 4))
+    before = ""
     try:
-        grown = [template.render(turns, tools) for turns in (start, start + first, start + first + second)]
-        return [*grown, template.render([*start, first[0]], tools, opens_turn=False)]
-    except TemplateRefused:
-        raise
-    except Exception as error:
-        raise TemplateRefused(f"the chat template cannot render a {role} reply: {one_line(str(error))}") from error
+        for _, kind, value in Environment().lex(template):
+            if kind == "operator" and value == "**" and before not in ("(", ","):  # f(**options) is not a power
+                raise TemplateRefused("the chat template uses the power operator **, whose work has no limit")
+            before = before if kind == "whitespace" else value
+    except TemplateSyntaxError:
+        return  # rendering reports the syntax error
 
 
-def _around(text: str) -> list[str]:
-    """The texts around the messages, which must be in order and shown once; [] if they are not."""
-    pieces = SLOT_PATTERN.split(text)
-    if pieces[1:2] == [_PROMPT]:
-        pieces = ["".join(pieces[:3]), *pieces[3:]]
-    is_sound = pieces[1::2] == [SLOT.format(number + 1) for number in range(len(pieces) // 2)]
-    return pieces[::2] if is_sound else []
+@contextmanager
+def limited_work() -> Iterator[None]:
+    """Context manager: raises `TemplateRefused` once the Python code inside has run more than `MAX_LINES` lines."""
+    left = MAX_LINES
 
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise TemplateRefused(f"the chat template ran more than {MAX_LINES:,} lines and was stopped")
+        return count
 
-def _differences(short: Sequence[str], long: Sequence[str]) -> tuple[str, ...]:
-    """What differs between a grown conversation and the template's own rendering of it, each in a few words.
-
-    White space before the model's text does not count: some templates put a space there that is not there when the
-    model starts to write.
-    """
-    found = ["rewrites the prompt as a conversation grows"] if long[0] != short[0] else []
-    begins, closing, opening = short[1], long[4], long[5]
-    # A later turn begins after a reply, the first after the question: a difference in either is reported once.
-    for is_now, was in ((long[3], opening), (long[1], begins)):
-        if is_now != was and (not is_now.startswith(was) or is_now[len(was) :].strip()):
-            found.append(f"begins earlier turns with {_shown(is_now, was)} instead of {_shown(was, is_now)}")
-            break
-    if long[2] != closing:
-        found.append(f"ends earlier turns with {_shown(long[2], closing)} instead of {_shown(closing, long[2])}")
-    return tuple(found)
-
-
-def _shown(text: str, other: str) -> str:
-    """At most `_MAX_SHOWN` characters of the text, without the prefix it shares with `other`, for a message."""
-    same = next((at for at, (one, two) in enumerate(zip(text, other, strict=False)) if one != two), None)
-    text = text[min(len(text), len(other)) if same is None else same :]
-    return repr(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "...") if text else "nothing"
-
-
-def cuts_thoughts(template: ChatTemplate) -> bool:
-    """True if the template does not show the thought of an earlier turn."""
-    thought = ("assistant", f"<think>{SLOT.format(1)}</think>{SLOT.format(2)}")
-    turns = [("user", "q"), thought, template.turn("tool", "r"), ("assistant", "a"), ("user", "q")]
-    text = template.try_render(turns, (SEARCH,))  # "": a template may refuse this and still render episodes
-    return bool(text) and SLOT.format(1) not in text
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

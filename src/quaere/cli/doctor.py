@@ -137,8 +137,7 @@ def _template(model: str) -> Check:
 
 
 def _index(path: Path) -> Check:
-    from quaere.search.index import open_index
-    from quaere.search.manifest import update_hint
+    from quaere.search.index import open_index, update_hint
 
     index = open_index(path, check_sources=False)
     manifest = index.manifest

@@ -19,10 +19,10 @@ from rich.text import Text
 from quaere import records
 from quaere.api import answer as answers
 from quaere.api.printing import count as count
+from quaere.chat.markup import find_blocks
 from quaere.chat.report_layout import count_line
 from quaere.chat.spans import shown_passages
 from quaere.chat.statements import find_citations
-from quaere.chat.tags import find_blocks
 from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
 from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Answer, Episode, Proposal, Report, ReportTask, SearchResult, Turn

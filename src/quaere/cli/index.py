@@ -18,7 +18,8 @@ from quaere.search.engines import ENGINE_NAMES
 from quaere.setting_types import Count, Folder, Number
 
 if TYPE_CHECKING:
-    from quaere.search.index import Index, UpdateCounts
+    from quaere.search.index import Index
+    from quaere.search.index_build import UpdateCounts
     from quaere.search.walk import SourceFile
 
 _MAX_SHOWN = 20  # files named in the summary; the manifest names more
@@ -159,7 +160,7 @@ only files that have changed are read and embedded.
 
 def _build(args: argparse.Namespace) -> None:
     from quaere.api.index import index_settings
-    from quaere.search.index import build_index
+    from quaere.search.index_build import build_index
 
     # Options have the names of the settings' fields; what was not given is the settings' own default.
     given = {name: value for name, value in vars(args).items() if value is not None}
@@ -186,7 +187,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _update(path: Path, json: bool, rerank: str | None = None) -> None:
-    from quaere.search.update import update_index
+    from quaere.search.index_build import update_index
 
     started = time.monotonic()
     with interruptible("the index stays as it was"), show_progress() as progress:
@@ -196,7 +197,7 @@ def _update(path: Path, json: bool, rerank: str | None = None) -> None:
 
 def _watch(path: Path, json: bool) -> None:
     """Update whenever the sources have changed. An update that fails is said, and tried again after the next change."""
-    from quaere.search.update import wait_for_changes
+    from quaere.search.index_build import wait_for_changes
 
     passed_over: list[SourceFile] = []
     try:

@@ -14,9 +14,8 @@ changes, so every difference in the answers is due to the span.
 from collections.abc import Sequence
 from functools import partial
 
-from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.protocol import EXAMPLES, OneTurn, Protocol
-from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
+from quaere.chat.markup import THOUGHT, find_blocks, has_unclosed
+from quaere.chat.protocol import EXAMPLES, Message, OneTurn, Part, Protocol, Quoted
 from quaere.dialects.roles import RoleDialect, Solver, SolverDialect, SolverOptions, quote, read_first
 from quaere.records import Action, Malformed, SolveTask, Task, Turn
 from quaere.rollout.episode import Limits

@@ -20,20 +20,19 @@ from typing import Literal
 
 from msgspec import structs
 
-from quaere.chat.messages import Message
+from quaere.chat.markup import Block, CallRefused, ToolSchema, find_blocks, is_text, read_call
 from quaere.chat.protocol import (
     CITED_SOLVER_FINISH,
     LAST_SEARCH,
     SOLVER_FINISH,
     STOP,
     Acted,
+    Message,
     PromptStyle,
     read_answer,
     read_query,
     was_searched,
 )
-from quaere.chat.tags import Block, find_blocks
-from quaere.chat.tools import CallRefused, ToolSchema, is_text, read_call
 from quaere.dialects.roles import SolverProtocol, no_action
 from quaere.records import Action, Answer, EndReason, Evaluate, Malformed, Search, Turn
 

@@ -16,19 +16,20 @@ from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message, Quoted, format_results
+from quaere.chat.markup import THOUGHT, Block, ToolSchema, has_unclosed
 from quaere.chat.protocol import (
     CITED_SOLVER_FINISH,
     NONE_LEFT,
     SOLVER_FINISH,
     Acted,
+    Message,
     PromptStyle,
     Protocol,
+    Quoted,
     final_reply,
+    format_results,
     read_answer,
 )
-from quaere.chat.tags import THOUGHT, Block, has_unclosed
-from quaere.chat.tools import ToolSchema
 from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Task, Turn
 from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, is_abstention
 from quaere.rewards.answers import exact_match_score, f1_score

@@ -24,9 +24,8 @@ from typing import Literal
 
 from msgspec import structs
 
-from quaere.chat.messages import Message, format_results
-from quaere.chat.protocol import PromptStyle, read_query, was_searched
-from quaere.chat.tags import find_blocks
+from quaere.chat.markup import find_blocks
+from quaere.chat.protocol import Message, PromptStyle, format_results, read_query, was_searched
 from quaere.dialects.roles import (
     AnswerScore,
     DialectSettings,

@@ -23,10 +23,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal, get_args
 
-from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.protocol import EXAMPLES, MAX_ANSWER_CHARS, STOP, PromptStyle, read_answer
-from quaere.chat.tags import Block, find_blocks
-from quaere.chat.tools import MAX_QUERY_CHARS, SEARCH, CallRefused, ToolSchema, first_fault, read_call, read_queries
+from quaere.chat.markup import (
+    MAX_QUERY_CHARS,
+    SEARCH,
+    Block,
+    CallRefused,
+    ToolSchema,
+    find_blocks,
+    first_fault,
+    read_call,
+    read_queries,
+)
+from quaere.chat.protocol import EXAMPLES, MAX_ANSWER_CHARS, STOP, Message, Part, PromptStyle, Quoted, read_answer
 from quaere.dialects.roles import (
     PlainProtocol,
     ProposerDialect,

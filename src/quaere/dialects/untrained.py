@@ -19,10 +19,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
-from quaere.chat.messages import Message, Quoted, format_results
-from quaere.chat.protocol import PromptStyle
-from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
-from quaere.chat.tools import MAX_QUERY_CHARS, first_fault, query_faults
+from quaere.chat.markup import MAX_QUERY_CHARS, THOUGHT, find_blocks, first_fault, has_unclosed, query_faults
+from quaere.chat.protocol import Message, PromptStyle, Quoted, format_results
 from quaere.dialects.roles import Solver, SolverDialect, SolverOptions, SolverProtocol, read_first
 from quaere.dialects.tag_dialects import TagSolver
 from quaere.records import Action, Malformed, Search, SearchResult, SolveTask, Task, Turn

@@ -34,7 +34,7 @@ from typing import Literal
 import numpy as np
 from msgspec import structs
 
-from quaere.chat.messages import Quoted
+from quaere.chat.protocol import Quoted
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects.roles import Solver
 from quaere.errors import BadInput

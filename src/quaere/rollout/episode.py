@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message, Quoted, shown_results
-from quaere.chat.protocol import Acted, Condenses, GivesTurns, KeepsCutAnswers, Protocol
-from quaere.chat.tags import find_blocks
+from quaere.chat.markup import find_blocks
+from quaere.chat.protocol import Acted, Condenses, GivesTurns, KeepsCutAnswers, Message, Protocol, Quoted, shown_results
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import (
@@ -36,7 +35,7 @@ from quaere.records import (
 )
 from quaere.rewards.abstention import is_hidden
 from quaere.rollout.policy import Conversation, Policy, Written, derive_seed
-from quaere.search.ranking import CANDIDATES, titles_first
+from quaere.search.engines import CANDIDATES, titles_first
 from quaere.setting_types import NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:  # it imports the engines, and reading a run needs the limits alone

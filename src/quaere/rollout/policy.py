@@ -13,12 +13,9 @@ from typing import Literal, TypedDict, Unpack
 
 from msgspec import Struct, structs
 
-from quaere.chat.call_markup import Reading
-from quaere.chat.messages import Message, as_chat
-from quaere.chat.protocol import CALL_STOP, Protocol
+from quaere.chat.markup import THOUGHT, Reading, describe_tools, has_unclosed
+from quaere.chat.protocol import CALL_STOP, Message, Protocol, as_chat
 from quaere.chat.renderer import Renderer
-from quaere.chat.tags import THOUGHT, has_unclosed
-from quaere.chat.template import describe_tools
 from quaere.policies.catalogue import ModelPath
 from quaere.policies.native.device import Precision, choose_device, choose_dtype
 from quaere.policies.sampler import ChatSampler, SamplingParams, TokenSampler

@@ -16,8 +16,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from quaere.chat.messages import as_chat
-from quaere.chat.protocol import Protocol
+from quaere.chat.protocol import Protocol, as_chat
 from quaere.disk import new_file
 from quaere.errors import BadInput, ExtraMissing
 from quaere.records import Candidate, Evidence, SolveTask, searches_needed

@@ -20,12 +20,11 @@ import numpy as np
 
 from quaere.errors import BadInput
 from quaere.records import Passage
-from quaere.search.engines import Backend, EngineBuild, rebuild_hint
-from quaere.search.ranking import Match
+from quaere.search.engines import Backend, EngineBuild, Match, rebuild_hint
 from quaere.search.words import AUTO, NO_STEMMER, check_stemmer, question_words, terms
 
 if TYPE_CHECKING:
-    from quaere.search.manifest import IndexSettings
+    from quaere.search.index import IndexSettings
 
 _BLOCK = 256  # passages
 

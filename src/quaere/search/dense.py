@@ -17,11 +17,10 @@ from msgspec import Struct
 from quaere.errors import BadInput, import_extra
 from quaere.records import Passage
 from quaere.search.embedders import DenseSettings, Embedder, Vectors, open_embedder
-from quaere.search.engines import Backend, EngineBuild, rebuild_hint
-from quaere.search.ranking import Match, rank
+from quaere.search.engines import Backend, EngineBuild, Match, rank, rebuild_hint
 
 if TYPE_CHECKING:
-    from quaere.search.manifest import IndexSettings
+    from quaere.search.index import IndexSettings
 
 SPARE = 16  # passages fetched beyond `topk`, so that ties at the cut are ordered by passage number before the cut
 _AT_ONCE = 65_536  # vectors that are read or added

@@ -1,23 +1,29 @@
 """Embedders and the settings of dense retrieval: passages and queries in, vectors of norm 1 out.
 
 A model runs in this process with sentence-transformers, or on a server (`endpoint_embedder.py`).
+
+A reranker compares the query with the first passages of an engine, and both rankings are fused. Only these passages are
+encoded, so that a large corpus needs no vectors of all its passages; the most recently used vectors are cached.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from quaere.endpoint import parse_endpoint
 from quaere.errors import BadInput, ModelMissing, import_extra
 from quaere.records import Passage
+from quaere.search.engines import Engine, Match, fuse, rank
 
 Ann = Literal["flat", "ivf", "hnsw"]
 DEFAULT_EMBEDDER = "intfloat/e5-base-v2"
@@ -146,3 +152,62 @@ def _find_model(open_model: Any, embedder: str) -> Any:
         with suppress(RepositoryNotFoundError):  # a short name ("all-MiniLM-L6-v2"), which the library expands
             HfApi().model_info(embedder, timeout=_HUB_TIMEOUT_S)
     return open_model(embedder)
+
+
+# ------------------------------------------------------------------------------------------------------------ reranking
+
+
+NO_RERANKER = "none"
+RERANK_DEPTH = 20  # passages that are reranked
+
+
+def open_reranker(name: str) -> Embedder:
+    """Open the embedder used for reranking: a sentence-transformers model, or `openai:MODEL@BASE_URL` on a server."""
+    settings = DenseSettings(embedder=name).with_known_prefixes()
+    settings.check()
+    return open_embedder(settings)
+
+
+class RerankEngine(Struct):
+    """Engine that reranks the first matches of another engine; `read` returns a passage by its number."""
+
+    engine: Engine
+    encoder: Embedder
+    read: Callable[[int], Passage]
+    num_kept: int = 65_536  # vectors in the cache; 100 MB of those of MiniLM
+    _kept: dict[int, Vectors] = {}  # by passage number, the least recently used first
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
+        """The best passages for each query, at most `topk`."""
+        found = self.engine.search(queries, max(topk, RERANK_DEPTH))
+        vectors = self._embed({match.number for matches in found for match in matches[:RERANK_DEPTH]})
+        if not vectors:
+            return found
+        asked = self.encoder.embed_queries(queries)
+        return [
+            fuse([matches, _rerank(query, matches[:RERANK_DEPTH], vectors)], topk)
+            for query, matches in zip(asked, found, strict=True)
+        ]
+
+    def _embed(self, numbers: Iterable[int]) -> dict[int, Vectors]:
+        """The vectors of these passages, by number: from the cache, else encoded in batches."""
+        wanted = sorted(numbers)
+        with self._lock:
+            vectors = {number: self._kept[number] for number in wanted if number in self._kept}
+        new = [number for number in wanted if number not in vectors]
+        for start in range(0, len(new), self.encoder.num_at_once):
+            batch = new[start : start + self.encoder.num_at_once]
+            encoded = self.encoder.embed_passages([self.read(number) for number in batch])
+            vectors |= zip(batch, map(np.copy, encoded), strict=True)  # a row alone, else it would keep its batch
+        with self._lock:
+            for number in vectors:
+                self._kept.pop(number, None)
+            self._kept |= vectors
+            for number in [*islice(self._kept, max(0, len(self._kept) - self.num_kept))]:
+                del self._kept[number]
+        return vectors
+
+
+def _rerank(query: Vectors, matches: Sequence[Match], vectors: dict[int, Vectors]) -> list[Match]:
+    return rank([Match(match.number, float(query @ vectors[match.number])) for match in matches], RERANK_DEPTH)

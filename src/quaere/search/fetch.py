@@ -7,7 +7,13 @@
 A name is resolved once for each request. All of its addresses are checked, and the connection is made to an address
 that was checked, so that a name that changes in between cannot lead elsewhere; every redirect begins anew. A proxy of
 the environment is not used: it would resolve the names itself.
+
+What a site's robots.txt forbids (RFC 9309) is not fetched:
+
+    read_robots("User-agent: *\\nDisallow: /private/\\nAllow: /private/open", "quaere").allows("/private/x") == False
 """
+
+from __future__ import annotations
 
 import asyncio
 import socket
@@ -16,6 +22,7 @@ import zlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import unquote
 
 import httpx
 from msgspec import Struct
@@ -23,7 +30,6 @@ from msgspec import Struct
 from quaere import __version__
 from quaere.endpoint import open_client
 from quaere.search.cache import Cache
-from quaere.search.robots import MAX_BYTES, NOTHING_ALLOWED, Robots, read_robots
 
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -42,6 +48,8 @@ _HEADERS = {
 }
 _PACKED = ("gzip", "x-gzip", "deflate")
 _REDIRECTS = (301, 302, 303, 307, 308)
+_MAX_ROBOTS_BYTES = 500 << 10
+_MAX_RULES = 5000
 _NUM_SITES = 4096  # whose robots.txt is remembered
 
 
@@ -185,7 +193,7 @@ class Fetcher:
         at = at.join("/robots.txt")
         try:
             for _ in range(self.limits.max_redirects + 1):
-                answer = await self._request(at, limit, MAX_BYTES, is_page=False)
+                answer = await self._request(at, limit, _MAX_ROBOTS_BYTES, is_page=False)
                 if answer.status not in _REDIRECTS:
                     break
                 at = _parse(answer.header("location"), at)
@@ -290,3 +298,70 @@ def _unpack(data: bytes, encoding: str, most: int) -> bytes:
     if not unpacker.eof:
         raise Refused("is damaged: it ends early")
     return unpacked
+
+
+# ----------------------------------------------------------------------------------------------------------- robots.txt
+
+
+class Rule(Struct, frozen=True):
+    """A line of robots.txt: paths of this pattern may be fetched, or not.
+
+    Rule(pattern="/private/*.html$", is_allowed=False)
+    """
+
+    pattern: str
+    is_allowed: bool
+
+
+class Robots(Struct, frozen=True):
+    """The rules for one program; of those that match a path, the one with the longest pattern decides.
+
+    Robots([Rule("/private/", is_allowed=False)])
+    """
+
+    rules: list[Rule] = []
+
+    def allows(self, path: str) -> bool:
+        """True if the path, with its query, may be fetched."""
+        plain = unquote(path)
+        matching = [rule for rule in self.rules if _matches(rule.pattern, plain)]
+        return max(matching, key=lambda rule: (len(rule.pattern), rule.is_allowed), default=Rule("", True)).is_allowed
+
+
+NOTHING_ALLOWED = Robots([Rule("/", is_allowed=False)])
+
+
+def read_robots(text: str, program: str) -> Robots:
+    """The rules of the groups that name the program; if there are none, those of the groups for all programs."""
+    groups: dict[str, list[Rule]] = {}
+    named: set[str] = set()  # of the group: only this program's name and that for all, since a file may list thousands
+    is_open = False  # whether the last line named a program, so that another name joins the group
+    for line in text.removeprefix("\ufeff").splitlines():
+        field, colon, value = (part.strip() for part in line.partition("#")[0].partition(":"))
+        field = field.lower()
+        if colon and field == "user-agent":
+            named = (named if is_open else set()) | ({value.lower()} & {program, "*"})
+            is_open = True
+            groups |= {name: groups.get(name, []) for name in named}
+        elif field in ("allow", "disallow"):
+            is_open = False
+            for name in named if value else ():
+                groups[name].append(Rule(unquote(value), field == "allow"))
+    return Robots(groups.get(program, groups.get("*", []))[:_MAX_RULES])
+
+
+def _matches(pattern: str, path: str) -> bool:
+    """True if the pattern matches the start of the path; `*` stands for any text, a last `$` for the path's end."""
+    first, *others = pattern.removesuffix("$").split("*")
+    if not path.startswith(first):
+        return False
+    at = len(first)
+    for part in others:
+        at = path.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    if not pattern.endswith("$"):
+        return True
+    last = others[-1] if others else ""  # the last part may also be found further to the right
+    return at == len(path) or (bool(others) and path.endswith(last))

@@ -1,57 +1,43 @@
 """Index: a directory with a corpus's passages, its documents and the files of its search engines.
 
-index = build_index(Path("docs"), Path("docs-index"), IndexSettings())
+index = build_index(Path("docs"), Path("docs-index"), IndexSettings())     # index_build.py
 index = open_index(Path("docs-index"))
 hits = index.search(["who built the Halm bridge?"], topk=3)[0]
 index.document(hits[0].passage.doc_id)[hits[0].passage.start : hits[0].passage.end] == hits[0].passage.text
+
+Its manifest (`manifest.json`) has its sources, its settings and the versions that built it.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+import shlex
 import sys
 import threading
-import time
 import warnings
-from array import array
 from collections.abc import Iterator, Sequence
-from functools import partial
-from hashlib import sha256
-from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from quaere.disk import link_file, new_folder, refuse_taken
-from quaere.errors import BadInput, StaleIndex
+from quaere import __version__
+from quaere.errors import UPDATE_HINT, BadInput, IndexMissing, StaleIndex
 from quaere.records import Hit
-from quaere.search.chunks import cut
-from quaere.search.corpus import CorpusReader
-from quaere.search.engines import EngineBuild, find_engine, rebuild_hint
+from quaere.records.foreign_json import decode_json
+from quaere.search.bm25 import PLAIN_WORDS, Bm25Settings
+from quaere.search.chunks import ChunkSettings
+from quaere.search.embedders import NO_RERANKER, DenseSettings, Embedder, RerankEngine, open_reranker
+from quaere.search.engines import FUSED, Engine, find_engine, fuse_engines, rebuild_hint
+from quaere.search.files import MAX_FILE_MIB
 from quaere.search.json_lines import is_rows_file
+from quaere.search.lance import LanceSettings
 from quaere.search.link_graph import Backlink, LinkGraph
-from quaere.search.manifest import (
-    KIND,
-    MANIFEST,
-    IndexSettings,
-    Manifest,
-    is_index,
-    library_versions,
-    read_manifest,
-    update_hint,
-)
-from quaere.search.ranking import NO_RERANKER, Engine, Progress, RerankEngine, fuse_engines
-from quaere.search.sources import MAX_LOOKS, Changes, FileRecord, find_changes, write_sources
-from quaere.search.store import EarlierIndex, Store, StoreWriter
-from quaere.search.walk import common_folder
-from quaere.search.words import AUTO, detect_language
-
-__all__ = ["Index", "IndexSettings", "Manifest", "build_index", "open_index"]
+from quaere.search.sources import MAX_LOOKS, Changes, find_changes
+from quaere.search.store import Store
+from quaere.search.walk import CorpusReport, FileChoice
 
 STALE_CHECK = "QUAERE_STALE_CHECK"  # the environment variable; "off" turns the check of sources off
-READING = "reading documents"  # the part of the work whose progress is in bytes
-_NUM_SAMPLED = 1000  # passages that the language is told by
 
 
 class Index(Store):
@@ -120,152 +106,145 @@ class Index(Store):
             return self._engine
 
 
-# ---------------------------------------------------------------------------------------------------------- building
+# ------------------------------------------------------------------------------------------------------------- manifest
+
+FORMAT = 2  # since 2 there are stems, whole names and rerankers, which a program that knows only 1 would not apply
+KIND = "quaere-index"
+MANIFEST = "manifest.json"
 
 
-def build_index(
-    source: Path | Sequence[Path],
-    out: Path,
-    settings: IndexSettings | None = None,
-    progress: Progress | None = None,
-    force: bool = False,
-) -> Index:
-    """Build an index of the corpus at one or several sources in the directory `out`, atomically.
+class IndexSettings(msgspec.Struct, frozen=True):
+    """All settings of an index: engines, chunking, choice of files and reranker.
 
-    With `force`, an existing index is replaced; a directory that is not an index is never changed.
-    """
-    settings = settings or IndexSettings()
-    settings.check()
-    sources = [source] if isinstance(source, Path) else list(source)
-    _check_target(sources, out, force)
-    settings.open_reranker()  # a missing model fails now and not at the first search
-    with new_folder(out) as unfinished:
-        write_index(sources, out, unfinished, settings, progress or say_nothing)
-    return open_index(out, check_sources=False)
-
-
-class UpdateCounts(msgspec.Struct, frozen=True):
-    """Counts of an update: files added, changed, removed, unchanged and read; passages kept and embedded.
-
-    A file can be read without having changed: if the document it was a duplicate of is gone, or if the index was
-    written by another version of Quaere or of a library.
-
-        UpdateCounts(num_added=1, num_changed=2, num_removed=0, num_unchanged=40, num_read=3, num_kept=310, ...)
+    IndexSettings(engine="bm25", chunks=ChunkSettings(max_words=120), bm25=Bm25Settings(k1=1.2))
     """
 
-    num_added: int
-    num_changed: int
-    num_removed: int
-    num_unchanged: int
-    num_read: int
-    num_kept: int
-    num_embedded: int
+    engine: str = "bm25"
+    chunks: ChunkSettings = ChunkSettings()
+    bm25: Bm25Settings = Bm25Settings()
+    dense: DenseSettings = DenseSettings()
+    lance: LanceSettings = LanceSettings()
+    rerank: str = NO_RERANKER  # the sentence encoder that the first passages are compared with the query by
+    max_file_mib: int = MAX_FILE_MIB
+    include: tuple[str, ...] = ()  # which files of a folder are read, and which are not, as in a .gitignore
+    exclude: tuple[str, ...] = ()
+    gitignore: bool = True
+
+    @property
+    def engine_names(self) -> tuple[str, ...]:
+        """The names of the engines to build; for "hybrid" both "bm25" and "dense"."""
+        return FUSED.get(self.engine, (self.engine,))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the fields, such as "bm25", that the index's engines use."""
+        return tuple(part for name in self.engine_names for part in find_engine(name).uses(self))
+
+    @property
+    def has_vectors(self) -> bool:
+        """True if passages are embedded."""
+        return "dense" in self.parts
+
+    @property
+    def format(self) -> int:
+        """The oldest index format that supports these settings."""
+        has_new_words = "bm25" in self.parts and not self.bm25.is_plain
+        return 2 if has_new_words or self.rerank != NO_RERANKER else 1
+
+    @property
+    def summary(self) -> str:
+        """A short description of engine, stemmer and reranker: `bm25, stemmer english, reranked by MODEL`."""
+        stemmer = f", stemmer {self.bm25.stemmer}" if "bm25" in self.parts else ""
+        return self.engine + stemmer + (f", reranked by {self.rerank}" if self.rerank != NO_RERANKER else "")
+
+    def choose_files(self, index: Path) -> FileChoice:
+        """The choice of source files for the index at this path, whose own folder is left out."""
+        return FileChoice(index, self.max_file_mib, self.include, self.exclude, self.gitignore)
+
+    def check(self) -> None:
+        """Raise `BadInput` for an unknown engine, and for values out of range or in conflict."""
+        self.chunks.check()
+        self.bm25.check()
+        self.dense.check()
+        for name in self.engine_names:
+            find_engine(name).check(self)
+        if self.max_file_mib < 1:
+            raise BadInput(f"max_file_mib must be at least 1, not {self.max_file_mib}")
+
+    def open_reranker(self) -> Embedder | None:
+        """Load the reranker; None if none is set."""
+        return open_reranker(self.rerank) if self.rerank != NO_RERANKER else None
 
 
-def write_index(
-    sources: list[Path],
-    out: Path,
-    folder: Path,
-    settings: IndexSettings,
-    progress: Progress,
-    *,
-    earlier: EarlierIndex | None = None,
-    reuse: bool = False,
-) -> tuple[Manifest, UpdateCounts]:
-    """Write the index that will be moved to `out` into `folder`; returns its manifest and the counts of the work done.
+class Manifest(msgspec.Struct, frozen=True):
+    """Content of `manifest.json`. It is written last: a directory without it is not an index.
 
-    Vectors of an `earlier` index are reused; with `reuse` also the documents and passages of unchanged files.
+    Manifest(kind="quaere-index", format=1, fingerprint="5f2c...", num_documents=12, num_passages=31, ...)
     """
-    began_ns = time.time_ns()
-    known = earlier if reuse else None
-    reader = CorpusReader(sources, settings.choose_files(out), known)
-    digest, kept = _write_store(folder, reader, settings, known, progress)
-    settings = _choose_stemmer(settings, store := Store(folder))
-    write_sources(folder, reader.folders, reader.records, began_ns)
-    fingerprint = _fingerprint(digest, settings)
-    same, num_embedded = known if known and read_manifest(known.path).fingerprint == fingerprint else None, 0
-    for name in settings.engine_names:
-        if same:
-            shutil.copytree(same.path / name, folder / name, copy_function=link_file)
-        else:
-            vectors = partial(earlier.find_vectors, name, store, kept) if earlier else None
-            build = EngineBuild(store.passage, len(store), settings, folder / name, progress, vectors)
-            num_embedded += find_engine(name).build(build)
-    written = sorted(path for path in folder.rglob("*") if path.is_file())
-    manifest = Manifest(
-        kind=KIND,
-        format=settings.format,
-        fingerprint=fingerprint,
-        num_documents=reader.report.num_documents,
-        num_passages=len(store),
-        settings=settings,
-        corpus=reader.report,
-        versions=library_versions(),
-        file_sizes={path.relative_to(folder).as_posix(): path.stat().st_size for path in written},
-        source=_stored_path(sources[0].resolve() if len(sources) == 1 else common_folder(sources)),
-        sources=tuple(_stored_path(Path(os.path.abspath(source))) for source in sources),
-    )
-    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-    files = _count_files(earlier.files if earlier else {}, reader.records)
-    return manifest, UpdateCounts(*files, reader.num_files_read, sum(number >= 0 for number in kept), num_embedded)
+
+    kind: str
+    format: int
+    fingerprint: str
+    num_documents: int
+    num_passages: int
+    settings: IndexSettings
+    corpus: CorpusReport
+    versions: dict[str, str]
+    file_sizes: dict[str, int]
+    source: str = ""  # the folder or file that document ids are relative to; "" in indexes built before this was kept
+    sources: tuple[str, ...] = ()  # what was named on the command line; () in indexes built before this was kept
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest of the index in a folder."""
+        (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2))
 
 
-def _count_files(before: dict[str, FileRecord], records: list[FileRecord]) -> tuple[int, int, int, int]:
-    """Numbers of files added, changed, removed and unchanged since the earlier records."""
-    now = {record.id: record for record in records}
-    both, alike = now.keys() & before.keys(), attrgetter("size", "digest", "refused")
-    num_same = sum(alike(now[name]) == alike(before[name]) for name in both)
-    return len(now.keys() - both), len(both) - num_same, len(before.keys() - both), num_same
+class _Label(msgspec.Struct):
+    """The fields that a manifest has in every format; read first, to find the format."""
+
+    kind: str
+    format: int
+    settings: Any = None
 
 
-def _write_store(
-    folder: Path, reader: CorpusReader, settings: IndexSettings, known: EarlierIndex | None, progress: Progress
-) -> tuple[str, array[int]]:
-    """Write documents and passages to `folder`; returns their digest and, per passage, its earlier number or -1."""
-    kept = array("q")
-    with StoreWriter(folder) as writer:
-        for document in reader:
-            if known is None or document.stored is None:
-                passages = cut(document, settings.chunks)
-                kept.extend([-1] * len(passages))
-            else:
-                numbers = known.passage_numbers(document.stored)
-                passages = [known.passage(number) for number in numbers]
-                kept.extend(numbers)
-            writer.add(document, passages)
-            progress(READING, reader.num_read, reader.num_bytes)
-    return writer.content.hexdigest(), kept
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of the index at `path`; raises an error with a hint if it is missing, damaged or too new."""
+    rebuild = rebuild_hint(path)
+    try:
+        written = (path / MANIFEST).read_bytes()
+    except OSError:
+        if not path.exists():
+            raise IndexMissing(f"{path} does not exist", hint=rebuild) from None
+        # Most often it holds the documents themselves.
+        said = f"{path} is not an index (it has no manifest.json)"
+        raise IndexMissing(said, hint=f"quaere index {path} --out INDEX") from None
+    try:
+        label = decode_json(written, _Label)
+        if label.kind == KIND and label.format > FORMAT:
+            message = f"{path} has format {label.format}, this Quaere ({__version__}) reads up to {FORMAT}"
+            raise BadInput(message, hint=UPDATE_HINT)
+        manifest = decode_json(written, Manifest)
+        if "stemmer" not in label.settings.get("bm25", {}):
+            bm25 = msgspec.structs.replace(manifest.settings.bm25, **PLAIN_WORDS)
+            manifest = msgspec.structs.replace(manifest, settings=msgspec.structs.replace(manifest.settings, bm25=bm25))
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{path}/{MANIFEST} is damaged: {error}", hint=f"delete {path}, then {rebuild}") from error
+    if manifest.kind != KIND:
+        raise IndexMissing(f"{path} is not an index (its manifest.json is of another program)", hint=rebuild)
+    return manifest
 
 
-def _choose_stemmer(settings: IndexSettings, store: Store) -> IndexSettings:
-    if "bm25" not in settings.parts or settings.bm25.stemmer != AUTO:
-        return settings
-    step = max(1, len(store) // _NUM_SAMPLED)
-    language = detect_language(store.passage(number).text for number in range(0, len(store), step))
-    return msgspec.structs.replace(settings, bm25=msgspec.structs.replace(settings.bm25, stemmer=language))
+def update_hint(path: Path) -> str:
+    """The command that updates the index at `path`, for messages."""
+    return f"quaere index --update {shlex.quote(str(path))}"
 
 
-def _stored_path(path: Path) -> str:
-    return str(path).encode(errors="replace").decode()  # JSON cannot hold names that are not Unicode
-
-
-def _fingerprint(content_digest: str, settings: IndexSettings) -> str:
-    """Digest of the corpus and of the settings in use; settings of engines that are not built do not count."""
-    used: dict[str, object] = {"format": settings.format, "engine": settings.engine, "chunks": settings.chunks}
-    used |= {name: getattr(settings, name) for name in settings.parts}
-    used |= {"bm25": settings.bm25.fingerprinted} if "bm25" in used else {}
-    used |= {"rerank": settings.rerank} if settings.rerank != NO_RERANKER else {}
-    return sha256(content_digest.encode() + msgspec.json.encode(used, order="deterministic")).hexdigest()
-
-
-def _check_target(sources: list[Path], out: Path, force: bool) -> None:
-    refuse_taken(out, "an index", is_ours=is_index(out), force=force, hint=update_hint(out))
-    if inside := next((source for source in sources if source.resolve().is_relative_to(out.resolve())), None):
-        raise BadInput(f"the corpus {inside} lies inside the index {out} it would replace", hint="choose another --out")
-
-
-def say_nothing(doing: str, done: int, total: int | None) -> None:
-    """Progress callback that does nothing."""
+def is_index(path: Path) -> bool:
+    """True if there is an index of any version at `path`."""
+    try:
+        return decode_json((path / MANIFEST).read_bytes(), _Label).kind == KIND
+    except (OSError, msgspec.DecodeError):
+        return False
 
 
 # ----------------------------------------------------------------------------------------------------------- opening

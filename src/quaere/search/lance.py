@@ -5,7 +5,7 @@
     lance/trained.json     how many passages the vectors' clusters were computed from
 
 The words are those of `words.py`, so that every script is matched as by `bm25.py`; scores are LanceDB's BM25 or the
-cosine. A hybrid search fuses both, as `ranking.py` does for the other engines.
+cosine. A hybrid search fuses both, as `engines.py` does for the other engines.
 
 The number of a passage changes when a document before it does; its serial number does not, so that an update only
 deletes and adds rows. LanceDB adds files to a table but never changes one, so an update hard-links the files of the
@@ -31,11 +31,10 @@ from quaere.errors import BadInput, import_extra
 from quaere.search.bm25 import Bm25Settings, no_words, passage_terms, query_terms
 from quaere.search.dense import SPARE, choose_num_lists, embed_queries, makes_same
 from quaere.search.embedders import DenseSettings, Embedder, Vectors, open_embedder
-from quaere.search.engines import Backend, EngineBuild, KnownVectors, rebuild_hint
-from quaere.search.ranking import Engine, Match, fuse_engines, rank
+from quaere.search.engines import Backend, Engine, EngineBuild, KnownVectors, Match, fuse_engines, rank, rebuild_hint
 
 if TYPE_CHECKING:
-    from quaere.search.manifest import IndexSettings
+    from quaere.search.index import IndexSettings
 
 LanceSearch = Literal["text", "dense", "hybrid"]
 _Serials = np.typing.NDArray[np.int64]

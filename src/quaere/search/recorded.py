@@ -29,7 +29,7 @@ from quaere.errors import BadInput, QuaereError, SearchFailed, StaleIndex
 from quaere.records import Hit
 from quaere.records.foreign_json import decode_json
 from quaere.search.cache import Cache
-from quaere.search.manifest import read_manifest
+from quaere.search.index import read_manifest
 from quaere.search.searcher import Searcher, find_fingerprint, find_opener, is_folder
 from quaere.search.warc import BadRecord, has_record_after, pack_record, read_record, read_records
 

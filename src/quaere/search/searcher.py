@@ -19,8 +19,7 @@ from msgspec import Struct
 
 from quaere.errors import QuaereError, SearchFailed
 from quaere.records import Hit
-from quaere.search.index import Index, open_index
-from quaere.search.manifest import read_manifest
+from quaere.search.index import Index, open_index, read_manifest
 
 _SPARE_HITS = 20  # further hits of a search that leaves out documents
 _MAX_JOINED = 64  # queries batched into one call of the engine

@@ -27,12 +27,12 @@ from quaere.search.cache import Cache
 from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.client import server_url
 from quaere.search.corpus import Document
+from quaere.search.engines import RANK_OFFSET
 from quaere.search.extracted import Unreadable, storable_text
 from quaere.search.fetch import PAGE_SUFFIXES, Fetched, Fetcher, Refused
 from quaere.search.files import parse_file
 from quaere.search.formats.text import decode
 from quaere.search.json_client import JsonClient
-from quaere.search.ranking import RANK_OFFSET
 from quaere.search.words import detect_language
 
 MAX_RESULTS = 20  # of one query: the least that a vendor gives at most

@@ -26,9 +26,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
+from quaere.policies.native.attention import Packing
 from quaere.policies.native.bridge import Head, is_varlen, output_head, packed_states
 from quaere.policies.native.plain import padded_states
-from quaere.policies.native.varlen import Packing
 from quaere.rollout.episode import Sample
 from quaere.training.adapters import plain_model
 

@@ -13,9 +13,9 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from quaere.chat.markup import find_blocks
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import find_evidence, shown_passages
-from quaere.chat.tags import find_blocks
 from quaere.errors import BadInput
 from quaere.records import (
     Candidate,

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from quaere.chat.messages import Quoted
-from quaere.chat.protocol import Protocol
+from quaere.chat.protocol import Protocol, Quoted
 from quaere.chat.renderer import Renderer
 from quaere.dialects.closed_book import ANSWER_CLOSE, ANSWER_OPEN
 from quaere.dialects.registry import find_dialect

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from quaere.chat.markup import THOUGHT, find_blocks
 from quaere.chat.spans import locate_span
-from quaere.chat.tags import THOUGHT, find_blocks
 from quaere.records import Evaluate, Evidence, Malformed, Passage, SearchResult, StopReason, Turn
 from quaere.viewer.attempt_groups import describe_turn
 from quaere.viewer.document_reader import TextPart, mark_part

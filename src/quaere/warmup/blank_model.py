@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from quaere.chat.messages import wrap_tool_result
-from quaere.chat.protocol import Acted, PromptStyle
+from quaere.chat.protocol import Acted, PromptStyle, wrap_tool_result
 from quaere.disk import scratch_folder
 from quaere.records import Hit, Passage, ProposeTask, Question, Search, SearchResult, SolveTask
 from quaere.warmup.dialects import proposer_turns, solver_turns

@@ -21,7 +21,8 @@ from quaere.records import Passage, ProposeTask, SolveTask, Task, searches_neede
 from quaere.rewards.abstention import hide_answers
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
-from quaere.search.index import Index, build_index
+from quaere.search.index import Index
+from quaere.search.index_build import build_index
 from quaere.warmup.dialects import DIALECTS, LESSON_KINDS, ROLES, Dialect, LessonKind, Role, role_of, roles_of
 from quaere.worlds import GoldQuestion, World, generate_world, write_world
 from quaere.worlds.gold_questions import MAX_FACTS, says

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field, structs
 
+from quaere.chat.markup import first_fault
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence, shown_passages
-from quaere.chat.tools import first_fault
 from quaere.dialects import registry
 from quaere.dialects.registry import find_dialect, find_taught
 from quaere.dialects.roles import is_right

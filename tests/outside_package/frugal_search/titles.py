@@ -2,8 +2,7 @@
 
 import json
 
-from quaere.search.engines import Backend
-from quaere.search.ranking import Match, rank
+from quaere.search.engines import Backend, Match, rank
 
 
 class TitleEngine:

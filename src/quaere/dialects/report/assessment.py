@@ -13,7 +13,7 @@
     </assessment>
 
 A search names the report it is about, and only executed searches count (`count_searches`). The assessment is small
-markup (`chat/tags.py`); a report without a valid entry is left out, and the others keep their scores.
+markup (`chat/elements.py`); a report without a valid entry is left out, and the others keep their scores.
 """
 
 import re
@@ -21,10 +21,9 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from quaere.chat.messages import Message, Quoted, format_results
-from quaere.chat.protocol import PromptStyle, Protocol, read_query, was_searched
-from quaere.chat.tags import Block, Element, find_blocks, has_unclosed, read_markup
-from quaere.chat.tools import is_text
+from quaere.chat.elements import Element, read_markup
+from quaere.chat.markup import Block, find_blocks, has_unclosed, is_text
+from quaere.chat.protocol import Message, PromptStyle, Protocol, Quoted, format_results, read_query, was_searched
 from quaere.dialects.report.evaluator_prompts import (
     Verification,
     assessment_system,

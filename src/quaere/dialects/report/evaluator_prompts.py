@@ -10,8 +10,7 @@ Where markup is shown, a score is a letter: a small model would copy a number.
 from collections.abc import Sequence
 from typing import Literal
 
-from quaere.chat.messages import Part, Quoted
-from quaere.chat.protocol import PromptStyle
+from quaere.chat.protocol import Part, PromptStyle, Quoted
 from quaere.records import DimensionRules, Harness, Hints, ProcessRules, Report, Rubric
 
 Verification = Literal["shared", "each"]

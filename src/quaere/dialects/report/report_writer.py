@@ -21,11 +21,9 @@ read from their text, so a document that contains "[3]" or "Conclusion:" cannot 
 from collections.abc import Mapping, Sequence
 
 from quaere.chat.dimensions import POOL
-from quaere.chat.messages import Message, Part, Quoted, format_results
-from quaere.chat.protocol import PromptStyle, read_query
+from quaere.chat.markup import THOUGHT, find_blocks, has_unclosed, is_text
+from quaere.chat.protocol import Message, Part, PromptStyle, Quoted, format_results, read_query
 from quaere.chat.statements import extract_conclusion, keep_whole_sentences, split_statements
-from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
-from quaere.chat.tools import is_text
 from quaere.dialects.roles import PlainProtocol, RoleDialect, think
 from quaere.records import (
     Action,

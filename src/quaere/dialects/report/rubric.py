@@ -15,9 +15,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.protocol import Acted, PromptStyle, Protocol
-from quaere.chat.tags import find_blocks, has_unclosed
+from quaere.chat.markup import find_blocks, has_unclosed
+from quaere.chat.protocol import Acted, Message, Part, PromptStyle, Protocol, Quoted
 from quaere.dialects.report.evaluator_prompts import pool_parts, rubric_form, rubric_system
 from quaere.dialects.roles import PlainProtocol, RoleDialect
 from quaere.records import Action, Harness, Malformed, Rubric, RubricTask, Task, Turn, Weight

@@ -14,9 +14,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.protocol import EXAMPLES, OneTurn
-from quaere.chat.tags import find_blocks
+from quaere.chat.markup import find_blocks
+from quaere.chat.protocol import EXAMPLES, Message, OneTurn, Part, Quoted
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Action, Answer, Failure, Malformed, Question, SolveTask, Task, Turn

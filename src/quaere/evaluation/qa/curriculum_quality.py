@@ -15,9 +15,9 @@ from contextlib import suppress
 
 from msgspec import Struct, structs
 
+from quaere.chat.markup import first_fault
 from quaere.chat.spans import check_evidence, shown_passages
 from quaere.chat.statements import split_statements
-from quaere.chat.tools import first_fault
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, wilson_interval
 from quaere.records import Candidate, Episode, Evidence, Question

@@ -20,7 +20,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message, Part
+from quaere.chat.protocol import Message, Part
 from quaere.evaluation.judges.judge import Advance, JudgeModel, JudgeTurn, idle, quote, read_block, read_list
 from quaere.evaluation.reports.lexical import (
     Number,

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message, Part
+from quaere.chat.protocol import Message, Part
 from quaere.evaluation.judges.judge import Advance, JudgeModel, JudgeTurn, idle, quote, read_block, read_list
 from quaere.evaluation.reports.citations import Cited, check_support
 from quaere.evaluation.reports.criteria import (

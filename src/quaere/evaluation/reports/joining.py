@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from quaere.chat.messages import Message
+from quaere.chat.protocol import Message
 from quaere.evaluation.judges.judge import JudgeModel, JudgeTurn, quote, read_block
 from quaere.evaluation.reports.citations import CitationJudge, Cited
 from quaere.rollout.episode import Limits

@@ -21,11 +21,9 @@ from torch import Tensor, nn
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.catalogue import ModelPath
 from quaere.policies.model_folders import check_config, check_weights, first_line
-from quaere.policies.native.attention import Kind, Pass
+from quaere.policies.native.attention import VARLEN, Kind, Packing, PackingLost, Pass, bound, expected, varlen_attention
 from quaere.policies.native.llama_step import Layer, LlamaParts, Norm, Product
-from quaere.policies.native.products import merge, use_int8
-from quaere.policies.native.varlen import VARLEN, Packing, PackingLost, bound, is_expected, varlen_attention
-from quaere.policies.native.weights import merge_adapters, round_weights
+from quaere.policies.native.weights import merge, merge_adapters, round_weights, use_int8
 
 ATTENTION = "quaere_packed"
 # Linear layers that have the same input.
@@ -45,9 +43,9 @@ def _packed_attention(
 def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool = True, as_base: bool = False) -> Any:
     """A causal LM of transformers, ready to sample; with `packed=False` one to train.
 
-    With dtype "int8" the weights are float32, and a CPU decodes with an int8 copy of them (`products`). Adapters are
-    merged in float32; with `as_base` the result is one to train an adapter on (`weights`). For bfloat16, weights are
-    rounded as on their way from a learner to its sampler (`weights`).
+    With dtype "int8" the weights are float32, and a CPU decodes with an int8 copy of them. Adapters are merged in
+    float32; with `as_base` the result is one to train an adapter on. For bfloat16, weights are rounded as on their way
+    from a learner to its sampler (`weights`).
     """
     found = ModelPath(name=model, path=model) if isinstance(model, str) else model
     path = found.path
@@ -315,7 +313,7 @@ def packed_states(model: Any, token_ids: Tensor, packing: Packing) -> Tensor:
         raise ValueError("call use_varlen_attention(model) first: other attention would mix the packed sequences")
     # transformers takes a mask of four dimensions as complete and builds no tokens x tokens mask; this one is not read.
     finished = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=token_ids.device)
-    with bound(is_expected, True):
+    with bound(expected, True):
         output = find_decoder(model)(
             input_ids=token_ids[None],
             position_ids=packing.positions_T[None],

@@ -81,7 +81,7 @@ def _seconds_of_product(dtype: str, rows: int) -> float:
     """Seconds of a matrix product with this dtype and number of rows: the best of several tries, as load varies."""
     import torch
 
-    from quaere.policies.native.products import pack
+    from quaere.policies.native.weights import pack
 
     # 16 MB in float32, so that one row is bound by memory as it is in a model.
     states, weight = torch.ones(rows, 1024), torch.ones(4096, 1024)

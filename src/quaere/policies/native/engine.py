@@ -28,10 +28,10 @@ from quaere.policies.native.decoder import Decoder, Draw, Drawn, Forward, how_to
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.llama_step import LlamaStep
 from quaere.policies.native.plain import PlainForward
-from quaere.policies.native.products import decodes_in_int8, prepare_products
 from quaere.policies.native.row_caches import RowCaches
 from quaere.policies.native.sequence_logprobs import score_sequences
 from quaere.policies.native.slots import KVStorage, Slot, SlotTable, Span
+from quaere.policies.native.weights import decodes_in_int8, prepare_products
 from quaere.policies.sampler import Sampled, SamplingParams, StopStrings
 from quaere.records import StopReason
 

@@ -12,7 +12,7 @@ The weights of a joined product become views of one matrix, so that new weights 
 A single row is decoded by `OneToken`, written for the cost of a call rather than of arithmetic: calling an operation of
 torch takes about as long as its arithmetic there, and a view takes as long as a norm. So states are in buffers whose
 views are made once, values are rotated along with queries and keys (by an angle of 0), and what a product needs twice
-(`products.Halves`) is written twice by the operation before it.
+(`weights.Halves`) is written twice by the operation before it.
 
 Legend: T tokens, W width, H heads (of queries, then of keys; in `OneToken` of values too), D size of a head,
 V vocabulary, C copies of the states.
@@ -29,8 +29,8 @@ from torch.nn import Linear
 from torch.nn.functional import embedding, linear, rms_norm, scaled_dot_product_attention, silu
 
 from quaere.policies.native.attention import DecodePass, Kind, Pass
-from quaere.policies.native.products import Packed, join_rows, multiply, pack
 from quaere.policies.native.slots import KVStorage
+from quaere.policies.native.weights import Packed, join_rows, multiply, pack
 
 # ------------------------------------------------------------------------------------------------- the parts of a model
 

@@ -21,12 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from quaere.policies.native.attention import DecodePass, Pass, PrefillPass
+from quaere.policies.native.attention import DecodePass, Packing, Pass, PrefillPass
 from quaere.policies.native.bridge import cache_name, find_decoder, refuse_plain, refuse_unsupported, why_unpacked
-from quaere.policies.native.products import decodes_in_int8
 from quaere.policies.native.row_caches import RowCaches, can_stack, has_attention
 from quaere.policies.native.slots import Span
-from quaere.policies.native.varlen import Packing
+from quaere.policies.native.weights import decodes_in_int8
 
 PADDED_SHARE = 0.8  # rows are padded together if the shortest has this share of the longest's tokens
 

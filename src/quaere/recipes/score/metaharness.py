@@ -34,7 +34,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from quaere.chat.messages import Message, Quoted, as_chat
+from quaere.chat.protocol import Message, Quoted, as_chat
 from quaere.policies.sampler import ChatSampler, SamplingParams
 from quaere.recipes.score.harness import (
     LEAST_K,

@@ -25,11 +25,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message, Part, Quoted, Role
+from quaere.chat.markup import CallRefused, ToolCall, ToolSchema, describe_tools, find_blocks, read_call
+from quaere.chat.protocol import Message, Part, Quoted, Role
 from quaere.chat.renderer import PlainEncoder, Renderer
-from quaere.chat.tags import find_blocks
-from quaere.chat.template import describe_tools
-from quaere.chat.tools import CallRefused, ToolCall, ToolSchema, read_call
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.serving.model.wire import ChatMessage, ChatRequest, Refused, WriteRequest, refuse_if

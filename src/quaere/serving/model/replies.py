@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from quaere import __version__
-from quaere.chat.tools import ToolCall
+from quaere.chat.markup import ToolCall
 from quaere.policies.sampler import SamplingParams
 from quaere.serving.model.generation import Written
 from quaere.serving.model.wire import ChatRequest, refuse_if

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from quaere.chat.messages import Message, Quoted
+from quaere.chat.protocol import Message, Quoted
 from quaere.chat.question_wordings import LEANING
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams

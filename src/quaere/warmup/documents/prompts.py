@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec
 
-from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.protocol import OneTurn
+from quaere.chat.protocol import Message, OneTurn, Part, Quoted
 from quaere.records import Action, Answer, Malformed, Passage, Task, Turn
 from quaere.warmup.documents.askable_facts import Fact, Kind
 from quaere.warmup.documents.prompt_examples import (

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judging import PIECES, assessment, entry, spoil
-from quaere.chat.tags import Element, read_markup
+from quaere.chat.elements import Element, read_markup
 
 BOUNDS = {"max_chars": 1000, "max_elements": 10, "max_depth": 4}
 AROUND = "the markup must be one element with nothing around it"
