@@ -160,6 +160,7 @@ def test_a_learning_is_measured_by_the_runs_beside_its_training(tmp_path):
     glance = twin(client, "/run/run")["glance"]
     assert (glance["headline"]["before"]["mean"], glance["headline"]["after"]["mean"]) == (0.25, 0.5)
     assert glance["headline"]["gain"]["mean"] == 0.25 and glance["num_measured"] == 4
+    assert {asked["answer_kind"] for one in glance["wrong"] for asked in [one["asked"]]} == {"name"}
     (one,) = glance["learned"]
     assert (one["before"]["run"], one["before"]["answer"], one["after"]["run"]) == ("before", "x", "after")
     assert one["asked"]["answers"] == [RIGHT, RIGHT]

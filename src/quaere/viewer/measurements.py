@@ -39,7 +39,9 @@ _MOST_READ = 300  # questions among which some are chosen to show
 class Asked(Struct, frozen=True):
     """A question with its accepted answers and the sentence that proves them, where they are known.
 
-    Asked("q1", "Who built the Halm bridge?", ["Orsolya Venn"], "1 search", "Orsolya Venn built it.", "halm.md")
+    `answer_kind` is the kind of answer that it asks for, such as "yes/no".
+
+    Asked("q1", "Who built the Halm bridge?", ["Orsolya Venn"], "1 search", "Orsolya Venn built it.", "halm.md", "name")
     """
 
     id: str
@@ -48,6 +50,12 @@ class Asked(Struct, frozen=True):
     kind: str = ""
     sentence: str = ""
     document: str = ""
+    answer_kind: str = ""
+
+    @property
+    def kinds(self) -> str:
+        """Both kinds in words: "yes/no, 1 search"."""
+        return ", ".join(filter(None, (self.answer_kind, self.kind)))
 
 
 class Tried(Struct, frozen=True):
@@ -100,8 +108,10 @@ def read_learning(results: EvaluationResults, name: str, best_step: int | None =
     except NotShown:  # it has just begun to measure
         return None
     tried = [_try_result(result) for result in (before, after)]
-    needed = {item.id: item.searches_needed for item in after.scored.items}
-    asked = {id: Asked(id, after.texts[id], kind=name_kind(num)) for id, num in needed.items()}
+    asked = {
+        item.id: Asked(item.id, after.texts[item.id], kind=name_kind(item.searches_needed), answer_kind=item.kind)
+        for item in after.scored.items
+    }
     scores = [result.scored.score.abstention for result in (before, after)]
     refused = [score.refused for score in scores if score and score.refused]
     return Measured(tried[0], tried[1], tried[0], asked, True, "before", "after training", refused, best_step)

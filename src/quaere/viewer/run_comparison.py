@@ -122,11 +122,13 @@ class ComparePage(Struct, frozen=True):
 
 
 def compare_runs(folder: RunFolder, results: EvaluationResults, query: CompareQuery) -> ComparePage:
-    """The page that compares two to `MAX_RUNS` runs; `BadInput` for fewer or more."""
+    """The page that compares two to `MAX_RUNS` runs, the oldest first; `BadInput` for fewer or more."""
     names = list(dict.fromkeys(query.run))
     if not 2 <= len(names) <= MAX_RUNS:
         said = f"{len(names)} runs to compare: 2 to {MAX_RUNS} are possible"
         raise BadInput(said, hint="mark them in the list of runs")
+    # The list has the newest first, and what changed is the later minus the earlier.
+    names.sort(key=lambda name: _read_created(folder, name))
     runs: list[Compared] = []
     settings: list[dict[str, str]] = []
     lines: list[dict[str, Series]] = []
@@ -155,6 +157,11 @@ def compare_runs(folder: RunFolder, results: EvaluationResults, query: CompareQu
         last_step=max(run.last_step for run in runs),
         difference=find_difference(outcomes[0], outcomes[1]),
     )
+
+
+def _read_created(folder: RunFolder, name: str) -> str:
+    with folder.open(name) as run:
+        return run.info.created
 
 
 def find_difference(first: Sequence[Outcome], second: Sequence[Outcome]) -> Difference | None:

@@ -207,7 +207,7 @@ def _accept(asked: Asked, tried: Tried, folder: RunFolder) -> Asked:
 
 def _rate_kinds(seen: Measured) -> list[KindRow]:
     """Shares by kind of question, the worst first; [] if there is only one kind."""
-    kinds = {id: asked.kind for id, asked in seen.asked.items()}
+    kinds = {id: asked.kinds for id, asked in seen.asked.items()}
     before, after = (group_by(of, lambda id: kinds.get(id, "")) for of in (seen.before, seen.after))
     rows = [
         KindRow(
