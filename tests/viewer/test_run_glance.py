@@ -169,6 +169,7 @@ def test_a_learning_is_measured_by_the_runs_beside_its_training(tmp_path):
     shown = twin(client, "/run/run/map")
     assert (shown["of"], [column["label"] for column in shown["columns"]]) == ("held", ["before", "after"])
     assert (shown["num_right"], shown["num_learned"]) == (2, 1)
+    assert '<ol class="panel beside">' in client.get("/run/run/map").text  # few cells and a text, so several in a line
     cells = re.findall(r'<a class="cell \w+" href="([^"]*)"', client.get("/run/run/map").text)
     assert len(cells) == 8
     for address in cells:
