@@ -81,6 +81,7 @@ mutants: setup model  ## would a test notice? faults put into the code one by on
 docs: setup  ## the documentation as a site in site/, with a reference made from the code; a warning is an error
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "site/index.html opens without a server; to search, $(BIN)/python -m http.server --directory site"
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks

@@ -125,7 +125,9 @@ def shoot(url: str, pages: Pages, out: Path) -> None:
                 page.keyboard.press("t")
             page.evaluate("for (const part of document.querySelectorAll('.command')) part.parentElement.hidden = true")
             page.evaluate("location.hash && document.querySelector(location.hash).scrollIntoView()")
-            (out / f"{name}.png").write_bytes(reduce_colours(page.screenshot()))
+            # The columns of a map stand on the right answers, with their steps below: all of it is shown.
+            picture = page.screenshot(full_page=name == "map")
+            (out / f"{name}.png").write_bytes(reduce_colours(picture))
             print(f"{name}.png  {address}")
 
 

@@ -47,6 +47,10 @@ def test_all_stages_leave_their_output(told):
     assert not (learned.out / "form").exists()  # it was taught before
     assert list(learned.seconds) == ["index", "questions", "split", "before", "reinforcement", "after", "agent"]
     assert notes[0].startswith("documents: ") and any(f"quaere view {learned.out / 'run'}" in line for line in notes)
+    measured = [line for line in notes if line.startswith("measuring on ")]
+    assert len(measured) == 2 and all(
+        "held back, " in line and "again with the answer hidden" in line for line in measured
+    )
     num = len(learned.after.questions)
     assert [part[1:3] for part in parts if part[0] == "answering"] == 2 * [(one + 1, num) for one in range(num)]
     assert [part[:3] for part in parts if part[0] == "reinforcing"] == [("reinforcing", 1, 2), ("reinforcing", 2, 2)]

@@ -115,6 +115,12 @@ def test_nothing_learned_and_nothing_wrong_is_said(out):
     assert "What it still gets wrong No held-back question." in text
 
 
+def test_what_was_lost_is_counted_beside_what_was_learned(out):
+    worse = read_page(learned(out, rights=(44, 20)), out / "report.html")
+    assert "held-back questions answered wrong before and right after, 24 the other way round." in words(worse)
+    assert "the other way round" not in words(read_page(learned(out), out / "report.html"))
+
+
 def test_tables_and_costs(out):
     found = structs.replace(learned(out), kinds={"single": 300, "riddle": 9}, seconds={"before": 90.0, "agent": 30.0})
     text = words(read_page(found, out / "report.html"))

@@ -10,8 +10,8 @@ from quaere.evaluation.intervals import paired_difference
 from quaere.rewards.abstention import ABSTENTION
 from quaere.runs import Run
 from quaere.runs.rows import Outcome
-from quaere.viewer.learning_map import MAX_COLUMNS, MAX_STACK, NEVER, Cell, find_learned, lay_out
-from viewing import add_scored, open_client, twin, write_learning, write_run
+from quaere.viewer.learning_map import MAX_COLUMNS, MAX_STACK, NEVER, Cell, cut_panels, find_learned, lay_out
+from viewing import add_scored, open_client, twin, write_eval, write_learning, write_run
 
 RIGHT = "Orsolya Venn"
 
@@ -83,6 +83,14 @@ def test_many_steps_are_drawn_in_few_columns_and_many_questions_on_pages(tmp_pat
     assert rows[0].learned == 17  # of the steps 52 to 54: of those from 49 to 51, one is right
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "num_columns", "sizes"),
+    [(100, 2, [100]), (304, 2, [25] * 12 + [4]), (2000, 2, [91] * 21 + [89]), (2000, 40, [100] * 20), (0, 2, [])],
+)
+def test_panels_fill_the_width_of_a_page(num_rows, num_columns, sizes):
+    assert [len(panel) for panel in cut_panels(range(num_rows), num_columns)] == sizes
+
+
 def make_cell(state):
     return None if state is None else Cell(int(state), 0, 1, 1)
 
@@ -126,9 +134,18 @@ def test_two_runs_differ_by_the_questions_that_only_one_has_right(tmp_path):
     assert [row["tasks"][0] for row in found["rows"]] == ["q1", "q5", "q2", "q3", "q4"]
     expected = paired_difference([1, 0, 1, 0, 1], [0, 1, 1, 0, 0])
     assert (found["difference"]["mean"], found["difference"]["low"]) == (expected.mean, expected.low)
+    assert found["rows"][0]["answers"] == ["x", RIGHT]
     page = client.get("/compare?run=a&run=b").text
+    assert "5 practised questions" in page and f">{RIGHT}</a>" in page
     assert "Only b" in page and "/run/a/group?task=q1&amp;step=1" in page and "+20.0" in page
-    assert twin(client, "/compare?run=b&run=a")["difference"]["counts"]["gained"] == 1
+    assert twin(client, "/compare?run=b&run=a") == twin(client, "/compare?run=a&run=b")  # the later minus the earlier
+
+
+def test_questions_of_evaluations_were_not_practised(tmp_path):
+    for name, answers in (("a", ["x", RIGHT]), ("b", [RIGHT, RIGHT])):
+        write_eval(tmp_path / name, answers)
+    page = open_client(tmp_path).get("/compare?run=a&run=b").text
+    assert "Of 2 questions that both attempted" in page and "practised" not in page and "different steps" not in page
 
 
 def test_one_id_for_two_questions_is_no_common_question(tmp_path):

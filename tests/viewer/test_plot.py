@@ -117,7 +117,7 @@ def test_thinning_keeps_the_peaks():
 def test_ticks_are_round_and_enclose():
     assert nice_ticks(0.12, 0.43) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
     assert nice_ticks(5.0, 5.0) == [2, 4, 6, 8]  # half as much on either side: 2.5 to 7.5
-    assert nice_ticks(0.0, 0.0) == [-0.5, -0.25, 0, 0.25, 0.5]
+    assert nice_ticks(0.0, 0.0) == [0, 0.25, 0.5, 0.75, 1]
     assert step_ticks(1, 48) == [1, 20, 40] and step_ticks(7, 7) == [7]
 
 

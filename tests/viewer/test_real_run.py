@@ -54,10 +54,16 @@ def test_every_episode_with_its_text_reads_as_a_conversation(real):
 
 
 def test_the_page_of_the_copy_shows_the_whole_run_and_opens_both_attempts(real):
-    client = open_client(real / "run")
+    client = open_client(real)
     page = twin(client, "/run/run")
     head = page["glance"]["headline"]
     assert [round(100 * head[name]["mean"], 1) for name in ("before", "after", "gain")] == [64.8, 80.3, 15.5]
+    assert (page["title"], head["best_step"], page["glance"]["num_lost"]) == ("manuals", 8, 13)
+    assert [(row["kind"], row["after"]["num"]) for row in page["glance"]["kinds"]][:2] == [
+        ("yes/no, 1 search", 4),
+        ("name, 2 searches", 2),
+    ]
+    assert "before and after training (weights of step 8, the best by validation)" in client.get("/run/run").text
     assert (page["num_episodes"], page["num_searches"], page["glance"]["num_questions"]) == (10_112, 14_110, 1216)
     assert twin(client, "/run/run/map?of=practised")["stacks"] and twin(client, "/run/run/map")["num_learned"] == 60
     shown = page["glance"]["learned"] + page["glance"]["wrong"]

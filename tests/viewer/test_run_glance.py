@@ -16,7 +16,8 @@ from quaere.records import Question
 from quaere.rewards.abstention import ABSTENTION, has_hidden_answer, hide_answers
 from quaere.runs import Run
 from quaere.runs.rows import EpisodeFilter, Outcome
-from quaere.viewer.measurements import try_outcomes
+from quaere.viewer.measurements import find_best_step, try_outcomes
+from quaere.viewer.plot import Series
 from quaere.viewer.run_folder import open_folder
 from viewing import (
     add_scored,
@@ -81,6 +82,32 @@ def test_practice_is_compared_between_the_first_and_the_last_steps(learned):
     assert "Nothing held back was measured twice" in open_client(learned).get("/run/practised").text
 
 
+def test_questions_that_were_lost_are_counted_too(learned):
+    assert glance_of(learned, "practised")["num_lost"] == 1 and glance_of(learned, "validated")["num_lost"] == 0
+    client = open_client(learned)
+    assert "mostly right at the end, 1 the other way round" in client.get("/run/practised").text
+    assert twin(client, "/run/practised/map")["num_lost"] == 1
+    assert "1 were right at first only: they were lost" in client.get("/run/practised/map").text
+
+
+@pytest.mark.parametrize(
+    ("start", "after", "step"),
+    [
+        (0.5, {4: 0.56, 8: 0.61, 12: 0.55}, 8),
+        (0.5, {4: 0.61, 8: 0.61, 12: 0.55}, 8),  # among equals the later
+        (0.5, {4: 0.5, 8: 0.6}, None),  # the last one
+        (0.7, {4: 0.6, 8: 0.5}, 0),  # the weights it began with
+    ],
+)
+def test_the_best_step_is_that_of_training(start, after, step):
+    lines = {
+        "validation_start/exact_match": Series("", [1], [start]),
+        "validation/exact_match": Series("", [*after], [*after.values()]),
+    }
+    assert find_best_step(lines) == step
+    assert find_best_step({}) is None
+
+
 def test_attempts_at_a_proposers_steps_are_no_practice(tmp_path):
     with Run.create(tmp_path / "run", "evolve") as run:
         add_scored(run, 1, {"q1": ["x"]}, phase="generation")
@@ -127,10 +154,13 @@ def test_a_learning_is_measured_by_the_runs_beside_its_training(tmp_path):
     write_eval(tmp_path / "after", [RIGHT, RIGHT, None, "x"])
     folder = open_folder(str(tmp_path / "run"))
     assert (folder.only, list(folder.paths())) == ("run", ["run", "before", "after"])
+    whole = open_folder(str(tmp_path))
+    assert (whole.only, whole.root, whole.paths()) == (folder.only, folder.root, folder.paths())
     client = open_client(tmp_path / "run")
     glance = twin(client, "/run/run")["glance"]
     assert (glance["headline"]["before"]["mean"], glance["headline"]["after"]["mean"]) == (0.25, 0.5)
     assert glance["headline"]["gain"]["mean"] == 0.25 and glance["num_measured"] == 4
+    assert {asked["answer_kind"] for one in glance["wrong"] for asked in [one["asked"]]} == {"name"}
     (one,) = glance["learned"]
     assert (one["before"]["run"], one["before"]["answer"], one["after"]["run"]) == ("before", "x", "after")
     assert one["asked"]["answers"] == [RIGHT, RIGHT]
@@ -139,12 +169,23 @@ def test_a_learning_is_measured_by_the_runs_beside_its_training(tmp_path):
     shown = twin(client, "/run/run/map")
     assert (shown["of"], [column["label"] for column in shown["columns"]]) == ("held", ["before", "after"])
     assert (shown["num_right"], shown["num_learned"]) == (2, 1)
+    assert '<ol class="panel beside">' in client.get("/run/run/map").text  # few cells and a text, so several in a line
     cells = re.findall(r'<a class="cell \w+" href="([^"]*)"', client.get("/run/run/map").text)
     assert len(cells) == 8
     for address in cells:
         assert client.get(address.replace("&amp;", "&")).status_code == 200
     write_learning(tmp_path / "other")
     assert list(open_folder(str(tmp_path / "other")).paths()) == ["other"]
+    assert open_folder(str(tmp_path)).only == ""  # a folder of runs, which may have any names
+
+
+def test_pages_below_that_of_a_learning_have_its_name(tmp_path):
+    write_learning(tmp_path / "notes-learned/run")
+    write_eval(tmp_path / "notes-learned/before", ["x"])
+    client = open_client(tmp_path / "notes-learned")
+    for page in ("map", "questions", "step/1", "group?task=q1"):
+        assert '<a href="/run/run' in (text := client.get(f"/run/run/{page}").text) and ">notes-learned</a>" in text
+    assert ">notes-learned</a>" in client.get("/").text and ">before</a>" in client.get("/run/before/questions").text
 
 
 def test_a_learning_has_the_intervals_of_its_own_report(tmp_path):
@@ -160,6 +201,11 @@ def test_a_learning_has_the_intervals_of_its_own_report(tmp_path):
     assert (written["mean"], written["low"]) != (reported.mean, reported.low)  # the order of the run
     for name, evaluation in stored.items():
         write_evaluation(evaluation, tmp_path / f"{name}.json")
+    client = open_client(tmp_path / "run")
+    page = twin(client, "/evaluation?of=after")["score"]["exact_match"]
+    listed = twin(client, "/evaluations")["page"]["items"]
+    assert [one["exact_match"] for one in listed if one["name"] == "after"] == [page]
+    assert twin(client, "/run/after")["scores"]["exact_match"] == page
     assert compare_measured(tmp_path / "run") == msgspec.to_builtins(reported)
 
 
@@ -221,7 +267,8 @@ def test_kinds_that_fail_come_first(tmp_path):
     assert shares == [("temporal", 0.375, 0.125), ("causal", 0.5, 0.75)]
     assert glance["asks"][0]["sentence"] == "Orsolya Venn built it."
     page = open_client(tmp_path).get("/run/run-a").text
-    assert page.index("temporal") < page.index("causal")
+    table = page.partition('<table class="kinds">')[2]
+    assert table.index("temporal") < table.index("causal")
 
 
 # ------------------------------------------------------------------------------------------------------------- parity

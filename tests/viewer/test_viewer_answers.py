@@ -114,9 +114,11 @@ def test_a_run_of_eval_shows_its_scores_on_every_page(client):
     assert "Orsolya Venn right F1 1" in listed and "no answer wrong F1 0" in listed and "4 questions" in listed
     assert "Step" not in listed and "Mean reward" not in listed  # it has none
     attempts = words(client.get("/run/eval/group?task=q0&step=0").text)
-    assert "1. Orsolya Venn right" in attempts and "Step 0" not in attempts and "only step" not in attempts
+    assert (
+        "1. Orsolya Venn right F1 1 · 1 search" in attempts and "Step 0" not in attempts and "only step" not in attempts
+    )
     episode = words(client.get("/run/eval/episode?id=q1").text)
-    assert "wrong F1 0 accepted: Orsolya Venn" in episode and "Advantage" not in episode and "Reward" not in episode
+    assert "wrong F1 0 · accepted: Orsolya Venn" in episode and "Advantage" not in episode and "Reward" not in episode
 
 
 def test_a_question_without_an_answer_quoted_nothing(tmp_path):

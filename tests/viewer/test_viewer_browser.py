@@ -283,6 +283,18 @@ def test_a_printed_episode_has_no_controls_and_is_light(browser, url):
         for part in (".top", "footer", "[data-copy]", "#tokens"):
             assert not page.locator(part).first.is_visible(), part
         assert page.locator(".card.cited mark").is_visible()
+        page = watched.open("/run/first/episode?id=q0")
+        assert not page.locator("#reward-title").is_visible()  # its measures are folded away
+        page.emulate_media(media="screen")
+        assert page.locator("#reward-title").is_visible()
+
+
+def test_a_printed_map_has_its_colours(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/learned/map")
+        page.emulate_media(media="print")
+        cell = page.locator(".panel .cell").first
+        assert cell.evaluate("cell => getComputedStyle(cell).printColorAdjust") == "exact"
 
 
 def test_the_tokens_of_a_long_episode_are_read_on(browser, url):

@@ -221,7 +221,7 @@ def test_runs_are_compared_by_settings_and_curves(client):
 
 def test_a_run_without_a_metric_keeps_its_colour(client):
     chart = twin(client, "/compare?run=asked&run=alpha")["sections"][0]["charts"][0]
-    assert [(series["name"], len(series["steps"])) for series in chart["series"]] == [("asked", 0), ("alpha", 6)]
+    assert [(series["name"], len(series["steps"])) for series in chart["series"]] == [("alpha", 6), ("asked", 0)]
 
 
 @pytest.mark.parametrize("query", ["", "run=alpha", "run=alpha&run=alpha", "&".join(f"run={n}" for n in range(11))])

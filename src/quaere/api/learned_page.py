@@ -53,6 +53,7 @@ def write_page(learned: Learned, path: Path) -> None:
         data=learned,
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         rows=_compare(learned.before, learned.after),
+        num_lost=_count_lost(learned.before, learned.after),
         num_practised=_count_lines(learned.out / "practice.jsonl"),
         total_s=sum(learned.seconds.values()),
         exported=_say_exported(learned),
@@ -96,6 +97,12 @@ def _shares(evaluation: Evaluation) -> dict[str, Interval]:
         abstention.refused_answerable if abstention else None,
     )
     return {label: share for label, share in zip(_NOTES, shares, strict=True) if share}
+
+
+def _count_lost(before: Evaluation, after: Evaluation) -> int:
+    """The questions that were answered right before and are answered wrong after."""
+    wrong = {one.id for one in after.questions if one.answerable and not one.exact_match}
+    return sum(one.id in wrong for one in before.questions if one.exact_match)
 
 
 def _count_lines(path: Path) -> int:

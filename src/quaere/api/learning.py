@@ -49,6 +49,7 @@ from quaere.grouping import group_by
 from quaere.policies.catalogue import resolve_model
 from quaere.recipes.registry import find_recipe
 from quaere.records import Episode, Question
+from quaere.rewards.abstention import has_hidden_answer
 from quaere.search.changed_documents import digest_documents
 from quaere.search.index import open_index
 from quaere.search.index_build import build_index
@@ -323,7 +324,9 @@ class Learning:
         if self.is_exact and stored.exists():
             discard_folder(stored)  # the questions that are left would be batched differently
         asked = self._list_asked()
-        self.note(f"measuring on {count(len(asked), 'question')} held back")
+        num_hidden = sum(has_hidden_answer(question.id) for question in asked)
+        again = f", {num_hidden} of them again with the answer hidden" if num_hidden else ""
+        self.note(f"measuring on {count(len(asked) - num_hidden, 'question')} held back{again}")
         load = self._find_loader(model)
         with Agent(model, self.index, min_overlap=0.0, load=load, on_note=self.note, **engine, **limits) as agent:
             self.opened_s = time.monotonic()

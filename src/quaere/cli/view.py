@@ -92,7 +92,7 @@ def _run(args: argparse.Namespace) -> None:
 
         def say_ready(url: str) -> None:
             page = url + (path_to("run", folder.only) if folder.only else "/")
-            print(f"showing {folder.only or folder.root} at {page}, Ctrl-C ends", file=sys.stderr)
+            print(f"showing {folder.title(folder.only) or folder.root} at {page}, Ctrl-C ends", file=sys.stderr)
             if queue is not None:
                 print(f"asking {queue.model} at {url}/ask", file=sys.stderr)
             if key:

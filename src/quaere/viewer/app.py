@@ -206,7 +206,7 @@ def make_app(
         *(_ask_routes(queue, streams) if queue is not None else ()),
     ]
     app = Starlette(routes=routes, exception_handlers={QuaereError: _say_error, HTTPException: _say_error})
-    app.state.asks = queue is not None
+    app.state.asks, app.state.folder = queue is not None, folder
     return _add_headers(app)
 
 
@@ -285,7 +285,7 @@ def _page(path: str, template: str, read: Reader) -> list[Route]:
         # The path is percent-encoded again, since ASGI decodes it.
         address = path_to(*(part for part in request.scope["path"].split("/") if part)) or "/"
         query = f"?{request.url.query}" if request.url.query else ""
-        page = render(template, read(request), twin=f"/json{address}{query}", asks=request.app.state.asks)
+        page = _render(request, template, read(request), f"/json{address}{query}")
         return Response(page, media_type="text/html")
 
     return [Route(path, show), Route(f"/json{path}", lambda request: _json(read(request)))]
@@ -313,8 +313,13 @@ def _say_error(request: Request, error: Exception) -> Response:
         said = _Error(status, str(error), error.hint)
     if request.scope["path"].startswith("/json/") or request.method == "POST":
         return JSONResponse({"error": said.error, "hint": said.hint}, said.status)
-    page = render("error", said, twin="", asks=request.app.state.asks)
+    page = _render(request, "error", said)
     return Response(page, said.status, media_type="text/html")
+
+
+def _render(request: Request, template: str, record: Struct, twin: str = "") -> bytes:
+    state = request.app.state
+    return render(template, record, twin=twin, asks=state.asks, title_of=state.folder.title)
 
 
 @cache

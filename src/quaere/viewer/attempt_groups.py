@@ -317,9 +317,10 @@ def describe_turn(turn: Turn) -> TurnLine:
 
 
 def read_unproven(run: Run, name: str, query: UnprovenQuery) -> UnprovenPage:
-    """Check the `NUM_CHECKED` episodes of a run with the highest rewards, and list those that fail."""
+    """Check the `NUM_CHECKED` episodes of a run with the highest rewards above 0, and list those that fail."""
     rows = [run.episode_row(id) for id in run.best_paid("reward/total", NUM_CHECKED)]
-    checked = [row for row in rows if row is not None and query.phase in ("", row.phase)]
+    paid = [row for row in rows if row is not None and (reward_of(row.metrics) or 0.0) > 0]
+    checked = [row for row in paid if query.phase in ("", row.phase)]
     found = [
         copy_fields(Unproven, row, reward=reward_of(row.metrics) or 0.0, said=row.answer or "", fault=fault)
         for row in checked

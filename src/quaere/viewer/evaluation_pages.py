@@ -186,8 +186,10 @@ class EvaluationResults:
         try:
             if key in self._files:
                 return _describe(_read_file(key, self._files[key]))
+            if self._find_stored(key):  # one pair of intervals on all pages
+                return _describe(self.find(key))
             with self._folder.open(key) as run:
-                return describe_run(key, run)
+                return _describe_run(key, run)
         except BadInput as error:
             return EvaluationLine(key, key, problem=str(error))
 
@@ -199,7 +201,7 @@ class EvaluationResults:
             return _read_stored(key, stored, run) if stored else _score_run(key, run)
 
 
-def describe_run(key: str, run: Run) -> EvaluationLine:
+def _describe_run(key: str, run: Run) -> EvaluationLine:
     """A run of `quaere eval` as a line of the list, from the scores stored with its episodes."""
     settings = run.info.settings
     scores = [row.metrics for row in run.rows(EpisodeFilter()) if "answer/exact_match" in row.metrics]
@@ -237,8 +239,9 @@ def _describe(result: Result) -> EvaluationLine:
         key=result.key,
         name=scored.name,
         model=result.model,
+        created=result.created,
         questions=str(scored.settings.get("questions") or ""),
-        num=len(scored.items),
+        num=scored.score.exact_match.num,
     )
 
 

@@ -9,7 +9,7 @@ empty but for one cell: then each column stacks its own questions instead, the r
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct
 
@@ -26,11 +26,13 @@ MAX_COLUMNS = 40
 ROWS_ON_A_PAGE = 2000
 MAX_STACK = 100  # questions of a column that are drawn where columns are stacks
 NAMED_ROWS = 100  # so few rows have the text of their question beside them
-PANEL_ROWS = 100  # more rows are drawn in several panels
+PANEL_ROWS = (25, 100)  # at least and at most, of the panels in which more rows than `NAMED_ROWS` are drawn
+PAGE_WIDTH, CELL_WIDTH, PANEL_GAP = 1140, 13, 24  # in pixels, as the style sheet has them on a wide screen
 _SEEN_AGAIN = 1.5  # columns a question has on average; below, columns are stacks
 SOLVER = "solver"  # phase
 NEVER = 10**6  # sorts questions that were never learned after those that were
 
+T = TypeVar("T")
 State = Literal["right", "mixed", "abstained", "wrong"]
 STATES: tuple[State, ...] = get_args(State)
 
@@ -94,11 +96,17 @@ class MapRow(Struct, frozen=True):
         first = next(cell for cell in self.cells if cell is not None)
         return self.learned < NEVER and not first.is_mostly_right
 
+    @property
+    def is_lost(self) -> bool:
+        """True if the question was mostly right at first, and is not at the end."""
+        first = next(cell for cell in self.cells if cell is not None)
+        return self.learned == NEVER and first.is_mostly_right
+
 
 class MapPage(ListPage[MapQuery, MapRow], frozen=True):
     """One page of a map. `stacks` are the questions of each column instead, if most questions have one column only.
 
-    `num_right` are mostly right at the end; `num_learned` of these were not at first.
+    `num_right` are mostly right at the end; `num_learned` of these were not at first, and `num_lost` others were.
     """
 
     run: str
@@ -107,14 +115,14 @@ class MapPage(ListPage[MapQuery, MapRow], frozen=True):
     columns: list[Column]
     num_right: int
     num_learned: int
+    num_lost: int
     stacks: list[list[MapRow]]
     num_left_out: int  # questions of stacks that are not drawn
 
     @property
     def panels(self) -> list[list[MapRow]]:
         """The rows of the page in panels that stand side by side."""
-        rows = self.page.items
-        return [rows[at : at + PANEL_ROWS] for at in range(0, len(rows), PANEL_ROWS)]
+        return cut_panels(self.page.items, len(self.columns))
 
     @property
     def is_named(self) -> bool:
@@ -147,6 +155,7 @@ def read_map(run: Run, name: str, query: MapQuery, *, results: EvaluationResults
         columns=columns,
         num_right=sum(row.learned < NEVER for row in rows),
         num_learned=sum(row.is_learned for row in rows),
+        num_lost=sum(row.is_lost for row in rows),
         stacks=[_thin(stack) for stack in stacks],
         num_left_out=sum(max(0, len(stack) - MAX_STACK) for stack in stacks),
     )
@@ -159,22 +168,27 @@ def split_outcomes(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Out
     return held, solved or [one for one in outcomes if one.phase != VALIDATION]
 
 
-def read_last(outcomes: Sequence[Outcome]) -> dict[tuple[str, bool], tuple[str, Cell]]:
-    """The id of each question and the last attempts at it, by its text and whether its answer was hidden.
+def cut_panels(rows: Sequence[T], num_columns: int) -> list[list[T]]:
+    """Rows of so many cells in panels that stand side by side: as low as fit beside each other on a wide screen."""
+    num_beside = max(1, PAGE_WIDTH // (num_columns * CELL_WIDTH + PANEL_GAP))
+    least, most = PANEL_ROWS
+    size = NAMED_ROWS if len(rows) <= NAMED_ROWS else min(max(-(-len(rows) // num_beside), least), most)
+    return [[*rows[at : at + size]] for at in range(0, len(rows), size)]
+
+
+def read_last(outcomes: Sequence[Outcome]) -> dict[tuple[str, bool], list[Outcome]]:
+    """The last attempts at each question, by its text and whether its answer was hidden.
 
     Two runs of one proposer use the same ids for different questions, and different ids for the same.
     """
     last = group_by(outcomes, lambda one: (one.question, has_hidden_answer(one.task_id)))
-    return {
-        key: (group[-1].task_id, _cell([one for one in group if one.step == group[-1].step]))
-        for key, group in last.items()
-    }
+    return {key: [one for one in group if one.step == group[-1].step] for key, group in last.items()}
 
 
 def read_stack(outcomes: Sequence[Outcome]) -> list[MapRow]:
     """The questions of some attempts, the right ones first, each with one cell; at most `MAX_STACK` of them."""
     by_task = group_by(outcomes, lambda one: one.task_id)
-    cells = {task: _cell(group) for task, group in by_task.items()}
+    cells = {task: count_cell(group) for task, group in by_task.items()}
     rows = [MapRow(task, group[0].question, [cells[task]], NEVER) for task, group in by_task.items()]
     return _thin(_stack(rows, 0))
 
@@ -193,7 +207,7 @@ def lay_out(outcomes: Sequence[Outcome]) -> tuple[list[Column], list[MapRow]]:
     for task, by_column in groups.items():
         cells: list[Cell | None] = [None] * len(columns)
         for at, attempts in by_column.items():
-            cells[at] = _cell(attempts)
+            cells[at] = count_cell(attempts)
         rows.append(MapRow(task, attempts[0].question, cells, find_learned(cells)))
     return columns, sorted(rows, key=_order)
 
@@ -239,7 +253,7 @@ def _column(places: Sequence[tuple[int, int]]) -> Column:
     return Column(label if is_after else "start", first, last)
 
 
-def _cell(attempts: Sequence[Outcome]) -> Cell:
+def count_cell(attempts: Sequence[Outcome]) -> Cell:
     """The attempts at one question, counted; refusing is right if its answer was hidden."""
     num_abstained = sum([one.is_abstained for one in attempts])
     is_hidden = has_hidden_answer(attempts[0].task_id)

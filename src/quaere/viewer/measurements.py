@@ -39,7 +39,9 @@ _MOST_READ = 300  # questions among which some are chosen to show
 class Asked(Struct, frozen=True):
     """A question with its accepted answers and the sentence that proves them, where they are known.
 
-    Asked("q1", "Who built the Halm bridge?", ["Orsolya Venn"], "1 search", "Orsolya Venn built it.", "halm.md")
+    `answer_kind` is the kind of answer that it asks for, such as "yes/no".
+
+    Asked("q1", "Who built the Halm bridge?", ["Orsolya Venn"], "1 search", "Orsolya Venn built it.", "halm.md", "name")
     """
 
     id: str
@@ -48,6 +50,12 @@ class Asked(Struct, frozen=True):
     kind: str = ""
     sentence: str = ""
     document: str = ""
+    answer_kind: str = ""
+
+    @property
+    def kinds(self) -> str:
+        """Both kinds in words: "yes/no, 1 search"."""
+        return ", ".join(filter(None, (self.answer_kind, self.kind)))
 
 
 class Tried(Struct, frozen=True):
@@ -68,7 +76,8 @@ class Tried(Struct, frozen=True):
 class Measured(Struct, frozen=True):
     """Attempts before and after by question id; `earlier` are those that `after` is compared with question by question.
 
-    `since` and `until` say when: "before step 1", "after step 30". `refused` are the shares of unanswerable questions
+    `since` and `until` say when: "before step 1", "after step 30"; `best_step` is the step of the weights that were
+    measured after, None if it is the last one. `refused` are the shares of unanswerable questions
     that were refused before and after, [] where these count among the others.
     """
 
@@ -80,16 +89,17 @@ class Measured(Struct, frozen=True):
     since: str
     until: str
     refused: list[Interval] = []
+    best_step: int | None = None
     course: Series | None = None  # shares of right answers in between, where the questions were the same
 
 
 def find_measured(run: Run, name: str, lines: Mapping[str, Series], results: EvaluationResults) -> Measured | None:
     """The best measurements that a run has; None if it has no two. `lines` are its metrics."""
-    learned = read_learning(results, name)
+    learned = read_learning(results, name, find_best_step(lines))
     return learned or _read_validation(run, name, lines) or _read_practice(run, name, lines)
 
 
-def read_learning(results: EvaluationResults, name: str) -> Measured | None:
+def read_learning(results: EvaluationResults, name: str, best_step: int | None = None) -> Measured | None:
     """What `quaere learn` measured before and after this run, if it is a learning's."""
     if name != LEARN_RUN or not set(MEASUREMENTS) <= set(results.names()):
         return None
@@ -98,11 +108,28 @@ def read_learning(results: EvaluationResults, name: str) -> Measured | None:
     except NotShown:  # it has just begun to measure
         return None
     tried = [_try_result(result) for result in (before, after)]
-    needed = {item.id: item.searches_needed for item in after.scored.items}
-    asked = {id: Asked(id, after.texts[id], kind=name_kind(num)) for id, num in needed.items()}
+    asked = {
+        item.id: Asked(item.id, after.texts[item.id], kind=name_kind(item.searches_needed), answer_kind=item.kind)
+        for item in after.scored.items
+    }
     scores = [result.scored.score.abstention for result in (before, after)]
     refused = [score.refused for score in scores if score and score.refused]
-    return Measured(tried[0], tried[1], tried[0], asked, True, "before training", "after it", refused)
+    return Measured(tried[0], tried[1], tried[0], asked, True, "before", "after training", refused, best_step)
+
+
+def find_best_step(lines: Mapping[str, Series]) -> int | None:
+    """The step whose weights the last phase kept, the best by validation; None if it is the last, or is not known.
+
+    The rule is that of training: among equals the later. The step before the first stands for the weights before it.
+    """
+    start, after = (lines.get(f"{name}/exact_match") for name in (_START, VALIDATION))
+    if start is None or after is None:
+        return None
+    first = start.steps[-1]
+    later = {step: value for step, value in zip(after.steps, after.values, strict=True) if step >= first}
+    scores = {first - 1: start.values[-1], **later}
+    best = max(scores, key=lambda step: (scores[step], step))
+    return best if best < max(scores) else None
 
 
 def _try_result(result: Result) -> dict[str, Tried]:
@@ -162,19 +189,20 @@ def _read_practice(run: Run, name: str, lines: Mapping[str, Series]) -> Measured
 
 
 def try_outcomes(run: str, outcomes: Iterable[Outcome]) -> dict[str, Tried]:
-    """The attempts by question, at the first step that each question has.
-
-    The attempt that stands for the others did as most did: it is right, or has the most frequent wrong answer.
-    """
+    """The attempts by question, at the first step that each question has."""
     tried = {}
     for id, all_of in group_by(outcomes, lambda one: one.task_id).items():
         group = [one for one in all_of if one.step == all_of[0].step]
-        right = [one for one in group if is_right(one)]
-        alike = group_by([one for one in group if not is_right(one)], lambda one: one.answer).values()
-        shown = (right if 2 * len(right) > len(group) else max(alike, key=len))[0]
-        share, abstained = len(right) / len(group), bool(shown.is_abstained)
-        tried[id] = Tried(run, shown.id, shown.step, shown.answer, share, len(group), abstained)
+        shown, share = find_typical(group), sum(map(is_right, group)) / len(group)
+        tried[id] = Tried(run, shown.id, shown.step, shown.answer, share, len(group), bool(shown.is_abstained))
     return tried
+
+
+def find_typical(group: Sequence[Outcome]) -> Outcome:
+    """The attempt that stands for the others did as most did: it is right, or has the most frequent wrong answer."""
+    right = [one for one in group if is_right(one)]
+    alike = group_by([one for one in group if not is_right(one)], lambda one: one.answer).values()
+    return (right if 2 * len(right) > len(group) else max(alike, key=len))[0]
 
 
 def is_start(one: Outcome) -> bool:

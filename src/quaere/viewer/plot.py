@@ -176,8 +176,8 @@ def nice_ticks(low: float, high: float) -> list[float]:
     nice_ticks(0.12, 0.43) == [0.1, 0.2, 0.3, 0.4, 0.5]
     """
     if not high > low:
-        pad = abs(low) / 2 or 0.5
-        low, high = low - pad, high + pad
+        pad = abs(low) / 2
+        low, high = (low - pad, high + pad) if pad else (0.0, 1.0)  # a share of 0 has no room below
     raw = (high - low) / _NUM_TICKS
     if raw < 1e-300:  # values that differ by less than a float can divide
         return [low, high]

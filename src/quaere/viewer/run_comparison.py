@@ -15,7 +15,8 @@ from quaere.evaluation.intervals import Interval, paired_difference
 from quaere.runs.list import describe_state
 from quaere.runs.rows import Outcome
 from quaere.viewer.evaluation_pages import EvaluationResults
-from quaere.viewer.learning_map import NAMED_ROWS, PANEL_ROWS, Cell, read_last, split_outcomes
+from quaere.viewer.learning_map import NAMED_ROWS, Cell, count_cell, cut_panels, read_last, split_outcomes
+from quaere.viewer.measurements import find_typical
 from quaere.viewer.metric_charts import ChartData, ChartSection, draw_sections, find_steps, read_lines
 from quaere.viewer.plot import Series
 from quaere.viewer.run_folder import RunFolder
@@ -69,14 +70,15 @@ class Compared(Struct, frozen=True):
 
 
 class DifferentRow(Struct, frozen=True):
-    """A question that two runs attempted: the last attempts of each.
+    """A question that two runs attempted: the last attempts of each, and the answer that stands for them.
 
-    DifferentRow("Who built it?", ["q1", "q1"], [Cell(1, 0, 8, 12), Cell(8, 0, 8, 12)], "gained")
+    DifferentRow("Who built it?", ["q1", "q1"], [Cell(1, 0, 8, 12), Cell(8, 0, 8, 12)], ["Brod", "Venn"], "gained")
     """
 
     question: str
     tasks: list[str]
     cells: list[Cell]
+    answers: list[str | None]
     change: Change
 
 
@@ -99,7 +101,7 @@ class Difference(Struct, frozen=True):
     @property
     def panels(self) -> list[list[DifferentRow]]:
         """The rows in panels that stand side by side."""
-        return [self.rows[at : at + PANEL_ROWS] for at in range(0, len(self.rows), PANEL_ROWS)]
+        return cut_panels(self.rows, 2)
 
     @property
     def is_named(self) -> bool:
@@ -120,11 +122,13 @@ class ComparePage(Struct, frozen=True):
 
 
 def compare_runs(folder: RunFolder, results: EvaluationResults, query: CompareQuery) -> ComparePage:
-    """The page that compares two to `MAX_RUNS` runs; `BadInput` for fewer or more."""
+    """The page that compares two to `MAX_RUNS` runs, the oldest first; `BadInput` for fewer or more."""
     names = list(dict.fromkeys(query.run))
     if not 2 <= len(names) <= MAX_RUNS:
         said = f"{len(names)} runs to compare: 2 to {MAX_RUNS} are possible"
         raise BadInput(said, hint="mark them in the list of runs")
+    # The list has the newest first, and what changed is the later minus the earlier.
+    names.sort(key=lambda name: _read_created(folder, name))
     runs: list[Compared] = []
     settings: list[dict[str, str]] = []
     lines: list[dict[str, Series]] = []
@@ -155,6 +159,11 @@ def compare_runs(folder: RunFolder, results: EvaluationResults, query: CompareQu
     )
 
 
+def _read_created(folder: RunFolder, name: str) -> str:
+    with folder.open(name) as run:
+        return run.info.created
+
+
 def find_difference(first: Sequence[Outcome], second: Sequence[Outcome]) -> Difference | None:
     """The questions that both runs attempted, held-back ones if there are any; None if there are none."""
     pairs = zip((True, False), split_outcomes(first), split_outcomes(second), strict=True)
@@ -175,9 +184,12 @@ def find_difference(first: Sequence[Outcome], second: Sequence[Outcome]) -> Diff
     return None
 
 
-def _pair(question: str, first: tuple[str, Cell], second: tuple[str, Cell]) -> DifferentRow:
-    change = _CHANGES[first[1].is_mostly_right, second[1].is_mostly_right]
-    return DifferentRow(question, [first[0], second[0]], [first[1], second[1]], change)
+def _pair(question: str, first: list[Outcome], second: list[Outcome]) -> DifferentRow:
+    sides = (first, second)
+    one, other = map(count_cell, sides)
+    change = _CHANGES[one.is_mostly_right, other.is_mostly_right]
+    answers = [find_typical(group).answer for group in sides]
+    return DifferentRow(question, [group[0].task_id for group in sides], [one, other], answers, change)
 
 
 def flatten(value: object, name: str = "") -> dict[str, str]:

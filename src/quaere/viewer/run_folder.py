@@ -83,6 +83,10 @@ class RunFolder:
         """The run with this name, open for reading; `NotShown` if there is none."""
         return open_run(self.find(name))
 
+    def title(self, name: str) -> str:
+        """What pages call the run: that of a learning has the name of the learning's folder."""
+        return self.root.resolve().name if name == LEARN_RUN == self.only else name
+
 
 def open_run(path: Path) -> Run:
     """Open a run directory for reading; `BadInput` if a file in it is a symbolic link, which could lead anywhere."""
@@ -91,9 +95,10 @@ def open_run(path: Path) -> Run:
 
 
 def open_folder(given: str | None, runs: str | None = None) -> RunFolder:
-    """The runs to show: `given` is a run directory, a run's name or a folder of runs; None means the default folder.
+    """The runs to show: `given` is a run directory, a run's name, a folder of runs or the folder of a learning, whose
+    run is shown; None means the default folder.
 
-    open_folder("runs/notes").only == "notes"; open_folder("runs").only == ""
+    open_folder("runs/notes").only == "notes"; open_folder("runs").only == ""; open_folder("learned").only == "run"
     """
     root = runs_root(runs)
     if given is None:
@@ -105,9 +110,16 @@ def open_folder(given: str | None, runs: str | None = None) -> RunFolder:
             resolved = path.absolute()
             return RunFolder(resolved.parent, only=resolved.name)
     if Path(given).is_dir():
-        return RunFolder(Path(given))
+        folder = RunFolder(Path(given))
+        return RunFolder(folder.root.absolute(), only=LEARN_RUN) if _is_learning(folder) else folder
     names = list(RunFolder(root).paths())
     raise BadInput(f"{given} is neither a run nor a folder", hint=nearest_hint(given, names, "quaere runs list"))
+
+
+def _is_learning(folder: RunFolder) -> bool:
+    """True if the only runs in the folder are those of one `quaere learn`, which measures before it trains."""
+    names = set(folder.paths())
+    return {LEARN_RUN, MEASUREMENTS[0]} <= names <= {LEARN_RUN, *MEASUREMENTS}
 
 
 def read_signature(path: Path) -> Signature:

@@ -59,7 +59,7 @@ class KindRow(Struct, frozen=True):
 
 
 class Headline(Struct, frozen=True):
-    """Shares of right answers before and after, and the difference; `since`, `until` and `refused` as in `Measured`.
+    """Shares of right answers before and after, and the difference; what follows is as in `Measured`.
 
     Headline(before=Interval(...), after=Interval(...), gain=Interval(0.21, 0.1, 0.32, 64), is_held_back=True,
              since="before step 1", until="after step 30")
@@ -72,6 +72,7 @@ class Headline(Struct, frozen=True):
     since: str
     until: str
     refused: list[Interval] = []
+    best_step: int | None = None
 
 
 class Curve(Struct, frozen=True):
@@ -87,7 +88,7 @@ class Glance(Struct, frozen=True):
 
     `learned` are questions that were mostly wrong before and are mostly right after, `wrong` those that are never right
     after. Both are the first few, with their kinds in turn; `num_learned` and `num_wrong` count all, of `num_measured`,
-    of which `num_again` were answered before.
+    of which `num_again` were answered before. `num_lost` were mostly right before and are mostly wrong after.
     """
 
     headline: Headline | None
@@ -97,6 +98,7 @@ class Glance(Struct, frozen=True):
     asks: list[Asked]
     learned: list[Attempted]
     num_learned: int
+    num_lost: int
     wrong: list[Attempted]
     num_wrong: int
     num_measured: int
@@ -113,6 +115,7 @@ def read_glance(
     learned = [
         id for id, tried in seen.after.items() if id in seen.earlier and seen.earlier[id].share < 0.5 < tried.share
     ]
+    lost = [id for id, tried in seen.after.items() if id in seen.earlier and tried.share < 0.5 < seen.earlier[id].share]
     wrong = [id for id, tried in seen.after.items() if not tried.share]
     seconds = lines["step/seconds"].values if "step/seconds" in lines else []
     return Glance(
@@ -123,6 +126,7 @@ def read_glance(
         asks=read_asks(run, _NUM_SHOWN),
         learned=_show(seen, learned, folder),
         num_learned=len(learned),
+        num_lost=len(lost),
         wrong=_show(seen, wrong, folder),
         num_wrong=len(wrong),
         num_measured=len(seen.after),
@@ -149,7 +153,8 @@ def _compare(seen: Measured) -> Headline | None:
     ours, theirs = [*after.values()], [*before.values()]
     unpaired = partial(unpaired_difference, num_resamples=_NUM_RESAMPLES)
     gain = (paired_difference if seen.is_held_back else unpaired)(ours, theirs)
-    return Headline(rate(theirs), rate(ours), gain, seen.is_held_back, seen.since, seen.until, seen.refused)
+    said = (seen.is_held_back, seen.since, seen.until, seen.refused, seen.best_step)
+    return Headline(rate(theirs), rate(ours), gain, *said)
 
 
 def rate(shares: Sequence[float]) -> Interval:
@@ -202,7 +207,7 @@ def _accept(asked: Asked, tried: Tried, folder: RunFolder) -> Asked:
 
 def _rate_kinds(seen: Measured) -> list[KindRow]:
     """Shares by kind of question, the worst first; [] if there is only one kind."""
-    kinds = {id: asked.kind for id, asked in seen.asked.items()}
+    kinds = {id: asked.kinds for id, asked in seen.asked.items()}
     before, after = (group_by(of, lambda id: kinds.get(id, "")) for of in (seen.before, seen.after))
     rows = [
         KindRow(

@@ -16,7 +16,7 @@ from quaere.runs.list import describe_state, next_command
 from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 from quaere.runs.rows import Event, RunInfo, RunState
 from quaere.viewer.answer_view import RunAnswer, read_answers
-from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, EvaluationResults, describe_run
+from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, EvaluationResults
 from quaere.viewer.learning_map import MapRow, read_stack
 from quaere.viewer.metric_charts import (
     MAIN,
@@ -28,7 +28,7 @@ from quaere.viewer.metric_charts import (
     make_line,
 )
 from quaere.viewer.plot import is_drawn
-from quaere.viewer.run_folder import LEARN_RUN, RunFolder, require
+from quaere.viewer.run_folder import RunFolder, require
 from quaere.viewer.run_glance import Glance, read_glance
 
 MAX_ROWS = 1000  # metrics in the table of a step
@@ -164,9 +164,9 @@ def read_run(run: Run, name: str, query: RunQuery, *, folder: RunFolder, results
         config=_read_config(run),
         has_reports=REPORT_WRITER in run.first_protocols(),
         answers=read_answers(run, name),
-        scores=describe_run(name, run) if run.info.kind == EVAL_KIND else None,
+        scores=results.line(name) if run.info.kind == EVAL_KIND else None,
         glance=read_glance(run, name, lines, folder, results) if last else None,
-        title=run.path.resolve().parent.name if name == LEARN_RUN == folder.only else name,
+        title=folder.title(name),
     )
 
 
