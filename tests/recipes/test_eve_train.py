@@ -10,9 +10,8 @@ from dictating import dictating
 from quaere.recipes.drzero import judge_proposal
 from quaere.recipes.eve import judge_triple
 from quaere.records import Answer, Proposal, Support
-from quaere.rewards.format import FormatScore
 from quaere.rewards.guards import GUARDS, OURS
-from quaere.rewards.proposer import TripleReward, triple_reward
+from quaere.rewards.proposer import FormatScore, TripleReward, triple_reward
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index
 from quaere.training.proposals import read_proposal, trace

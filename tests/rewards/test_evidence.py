@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rewards.format import FormatScore, format_score
 from quaere.rewards.proposer import (
+    FormatScore,
     SolverReward,
     TripleReward,
     brevity_score,
     cited_answer_reward,
+    format_score,
     proposer_reward,
     triple_reward,
 )

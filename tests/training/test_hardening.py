@@ -41,8 +41,7 @@ from quaere.records import (
     SolveTask,
     Turn,
 )
-from quaere.rewards.format import FormatScore
-from quaere.rewards.proposer import difficulty_reward
+from quaere.rewards.proposer import FormatScore, difficulty_reward
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.index import build_index
 from quaere.training.hardening_settings import HardeningConfig

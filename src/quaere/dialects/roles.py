@@ -30,8 +30,7 @@ from quaere.chat.protocol import (
 from quaere.chat.tags import THOUGHT, Block, has_unclosed
 from quaere.chat.tools import ToolSchema
 from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Task, Turn
-from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, is_abstention
-from quaere.rewards.answers import exact_match_score, f1_score
+from quaere.rewards.answers import ABSTENTION, AbstentionRewards, exact_match_score, f1_score, is_abstention
 from quaere.rollout.episode import Credit, Limits
 from quaere.setting_types import check_settings
 

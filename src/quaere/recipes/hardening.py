@@ -25,8 +25,7 @@ from quaere.errors import BadInput
 from quaere.recipes.drawn_documents import Documents
 from quaere.recipes.drzero import DrZero
 from quaere.records import Candidate, ProposeTask, Question, searches_needed
-from quaere.rewards.answers import exact_match_score
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, exact_match_score
 from quaere.rollout.policy import Policy, derive_seed, open_policy
 from quaere.runs import Run
 from quaere.search.index import Index

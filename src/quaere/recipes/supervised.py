@@ -17,7 +17,7 @@ from quaere.dialects.roles import Solver, is_right
 from quaere.errors import TrainingStopped
 from quaere.recipes.practice import CLOSED_BOOK, CLOSED_PRESETS, practice_recipe
 from quaere.records import Episode, Question, SolveTask
-from quaere.rewards.abstention import ABSTENTION
+from quaere.rewards.answers import ABSTENTION
 from quaere.rollout.episode import make_sample
 from quaere.training.given import PracticeConfig, plan_practice, train_practice
 from quaere.training.rollouts import Stage

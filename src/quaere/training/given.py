@@ -22,8 +22,7 @@ from quaere.chat.spans import check_evidence
 from quaere.dialects.registry import UNTRAINED, taught_name
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, Evidence, Question
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import contains, find_alternative, gives_away
+from quaere.rewards.answers import contains, find_alternative, gives_away, normalise_answer
 from quaere.rollout.episode import Limits
 from quaere.rollout.question_files import NO_ANSWERS, is_hub, parse_hub, read_questions
 from quaere.runs import Run, find_run, runs_root

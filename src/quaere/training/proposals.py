@@ -30,8 +30,7 @@ from quaere.records import (
     Support,
     searches_needed,
 )
-from quaere.rewards.answers import normalise_answer, year_aliases
-from quaere.rewards.format import Containment, FormatRule, FormatScore, InvalidRule, format_score
+from quaere.rewards.answers import Containment, normalise_answer, year_aliases
 from quaere.rewards.guards import GUARDS, PAPER, Triple, count_earlier, guarded, refusals
 from quaere.rewards.proposer import (
     BREVITY_TOKENS,
@@ -39,8 +38,12 @@ from quaere.rewards.proposer import (
     SPAN_WEIGHT,
     VALUE_WEIGHT,
     EvidenceCheck,
+    FormatRule,
+    FormatScore,
+    InvalidRule,
     ProposerReward,
     TripleReward,
+    format_score,
 )
 from quaere.rollout.episode import Job
 from quaere.setting_types import NonNegativeFloat, PositiveInt

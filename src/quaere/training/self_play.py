@@ -11,8 +11,8 @@ from quaere.dialects.registry import taught_name
 from quaere.errors import BadInput
 from quaere.objectives.policy_gradient import DELTA, Advantages, LoneGroup, grpo, hrpo, reinforce_global
 from quaere.records import Episode, searches_needed
-from quaere.rewards.format import Containment, FormatRule, InvalidRule
-from quaere.rewards.proposer import FORMAT_WEIGHT, DifficultyShape
+from quaere.rewards.answers import Containment
+from quaere.rewards.proposer import FORMAT_WEIGHT, DifficultyShape, FormatRule, InvalidRule
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt

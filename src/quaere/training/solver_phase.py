@@ -18,8 +18,7 @@ from quaere.grouping import grouped
 from quaere.objectives.policy_gradient import DELTA, Advantages, grpo
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Question, SolveTask
-from quaere.rewards.abstention import AbstentionRewards
-from quaere.rewards.answers import exact_match_score, f1_score
+from quaere.rewards.answers import AbstentionRewards, exact_match_score, f1_score
 from quaere.rollout.episode import Credit, Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt, SignedFraction
