@@ -32,8 +32,7 @@ from quaere.rollout.episode import Credit, Job, Limits, make_sample
 from quaere.rollout.policy import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.actors import Played, RolePlay
-from quaere.training.measures import measure_episodes
-from quaere.training.step import Step, measure_update, trace_tokens
+from quaere.training.step import Step, measure_episodes, measure_update, trace_tokens
 
 # ------------------------------------------------------------------------------------------------- the proposer's tasks
 

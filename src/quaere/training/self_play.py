@@ -19,13 +19,12 @@ from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
 from quaere.training.hardening_settings import HardeningConfig
 from quaere.training.health import check_curriculum, check_repeats
-from quaere.training.measures import mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
 from quaere.training.proposals import Proposed, measure_overlap, measure_repeats, read_proposal
 from quaere.training.rollouts import Stage, check_finite, shuffled
 from quaere.training.run_setup import plan_memory
 from quaere.training.settings import LearnerSettings, RunConfig, ValidationSettings, check_hops, check_limits, check_run
 from quaere.training.solver_phase import SolverConfig, check_solver, plan_validation
-from quaere.training.step import Step
+from quaere.training.step import Step, mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
 from quaere.training.training_run import TrainingRun
 
 HopRatio = Annotated[

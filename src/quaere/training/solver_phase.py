@@ -23,16 +23,6 @@ from quaere.rollout.episode import Credit, Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt, SignedFraction
 from quaere.training.information_gain import describe_gains, measure_gains
-from quaere.training.measures import (
-    mean_parts,
-    measure_advantages,
-    measure_asked,
-    measure_attempts,
-    measure_draws,
-    measure_groups,
-    measure_searches_kept,
-    pass_histogram,
-)
 from quaere.training.rollouts import (
     Drawing,
     Stage,
@@ -46,7 +36,18 @@ from quaere.training.rollouts import (
     shuffled_credits,
 )
 from quaere.training.settings import MIN_VALIDATION, LearnerSettings, ValidationSettings, check_limits
-from quaere.training.step import Step, Validated
+from quaere.training.step import (
+    Step,
+    Validated,
+    mean_parts,
+    measure_advantages,
+    measure_asked,
+    measure_attempts,
+    measure_draws,
+    measure_groups,
+    measure_searches_kept,
+    pass_histogram,
+)
 from quaere.training.training_run import TrainingRun
 
 

@@ -35,10 +35,9 @@ from quaere.runs.phases import number_phase
 from quaere.training.actors import RolePlay
 from quaere.training.health import FIRST_STEPS, FOLLOWED, Alarm, Watch, describe_useless
 from quaere.training.learner import OPTIMIZER_FILE, Learner
-from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.progress import Part, Reporter, StepProgress, StepReport, stop_requested
 from quaere.training.settings import LearnerSettings, RunConfig
-from quaere.training.step import Step
+from quaere.training.step import Step, measure_memory, measure_pace
 from quaere.training.tinker_learner import TinkerLearner
 
 

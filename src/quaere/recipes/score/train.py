@@ -61,7 +61,6 @@ from quaere.training.assessments import (
     verdict_parts,
 )
 from quaere.training.learner import Learner
-from quaere.training.measures import mean_parts, measure_advantages
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
     DIALECT,
@@ -79,7 +78,7 @@ from quaere.training.report_run import (
 from quaere.training.rollouts import coin
 from quaere.training.run_setup import check_openable
 from quaere.training.settings import LearnerSettings
-from quaere.training.step import Step, trace_tokens
+from quaere.training.step import Step, mean_parts, measure_advantages, trace_tokens
 
 EVALUATOR = "evaluator"  # a role of its own where `evaluator.weights` is own
 
