@@ -128,14 +128,9 @@ def needs_checkpointing(
 ) -> bool:
     """True if a step needs more memory, beyond the loaded weights, than the model's GPU has free.
 
-    Always False on a CPU, where memory is cheaper than time.
-
-        needs_checkpointing(model, list(model.parameters()), LearnerSettings(), sequence_tokens=4096)
+    needs_checkpointing(model, list(model.parameters()), LearnerSettings(), sequence_tokens=4096)
     """
-    weight = next(model.parameters())
-    if not weight.is_cuda:
-        return False
-    base_bytes = weight.element_size()
+    base_bytes = next(model.parameters()).element_size()
     shape = _Shape.read(model.config)
     num_trained = sum(parameter.numel() for parameter in parameters)
     num_all = sum(parameter.numel() for parameter in model.parameters())

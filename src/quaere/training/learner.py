@@ -61,10 +61,12 @@ class Learner:
         self.warmup_steps = warmup_steps
         self.model = model if adapter else model.float()
         use_varlen_attention(plain_model(self.model))
+        self.device = next(self.model.parameters()).device
         self._checkpointing = settings.gradient_checkpointing
+        if self._checkpointing == "auto" and self.device.type != "cuda":
+            self._checkpointing = False  # on a CPU, memory is cheaper than time
         if self._checkpointing is True:
             self._switch_checkpointing_on()
-        self.device = next(self.model.parameters()).device
         self.parameters = trainable_weights(self.model, adapter)
         self.optimizer = self._make_optimizer()
         self._further: dict[str, torch.optim.Optimizer] = {}  # further optimizers, by the names of their moments
