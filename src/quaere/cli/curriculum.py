@@ -27,8 +27,16 @@ from quaere.records import DropReason
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, add_questions, give_verdicts, judge
 from quaere.runs.curriculum_audit import Item, ItemFilter, check_item, find_item, read_items
-from quaere.runs.curriculum_changes import plan_add, plan_import, settle_evidence
-from quaere.runs.item_files import item_rows, read_question_rows, read_verdict_rows, write_items, write_verl
+from quaere.runs.item_files import (
+    item_rows,
+    plan_add,
+    plan_import,
+    read_question_rows,
+    read_verdict_rows,
+    settle_evidence,
+    write_items,
+    write_verl,
+)
 from quaere.search.index import Index, open_index
 from quaere.setting_types import Count
 from quaere.training.config import config_from_yaml
