@@ -20,6 +20,8 @@ from quaere.records import Candidate, EndReason, Episode, Evidence, Proposal, Pr
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
 
+PHASES = ("proposer", "generation", "solver", "reports")  # known names; the metric "run/phase" is an index into these,
+OWN_PHASES = "phases"  # ... followed by a run's own, in this setting
 INFO_COLUMNS = "id, kind, created, version, settings"
 _JSON_COLUMNS = ("evidence", "support", "refusals", "aliases", "proof")
 _Scores, _Words, _Spans = dict[str, float], tuple[str, ...], tuple[Evidence, ...]

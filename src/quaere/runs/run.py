@@ -40,6 +40,8 @@ from quaere.records.episodes import TokenTrace
 from quaere.runs import directory
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import (
+    OWN_PHASES,
+    PHASES,
     RunInfo,
     RunState,
     candidate_row,
@@ -234,6 +236,14 @@ class Run(RunReader):
         with self._writing(), self._database:
             self._database.execute("UPDATE runs SET settings = ?", (msgspec.json.encode(settings).decode(),))
         self.info = msgspec.structs.replace(self.info, settings=settings)
+
+    def number_phase(self, phase: str) -> float:
+        """The number of a phase in the metric `run/phase`; an unknown name is added to the run's own phases."""
+        own = self.info.settings.get(OWN_PHASES, [])
+        if phase not in (*PHASES, *own):
+            own = [*own, phase]
+            self.change_settings({OWN_PHASES: own})
+        return float((*PHASES, *own).index(phase))
 
     def note_end(self, ended: RunState | None) -> None:
         """Record how the run ended; None when it resumes. Leaving `with run:` records it if nothing has."""
