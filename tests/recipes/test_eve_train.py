@@ -14,7 +14,8 @@ from quaere.rewards.guards import GUARDS, OURS
 from quaere.rewards.proposer import FormatScore, TripleReward, triple_reward
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index
-from quaere.training.proposals import read_proposal, trace
+from quaere.training.evidence import trace
+from quaere.training.proposals import read_proposal
 from quoting import count_tokens
 from village_runs import about, make_quoting, proposals, run_eve
 

@@ -44,16 +44,10 @@ from quaere.records import (
 from quaere.rewards.proposer import FormatScore, difficulty_reward
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.index import build_index
-from quaere.training.hardening_settings import HardeningConfig
-from quaere.training.proposals import Proposed
+from quaere.training.proposals import Proposed, ProposerConfig, RewardConfig
 from quaere.training.rollouts import rights
-from quaere.training.self_play import (
-    ProposerConfig,
-    RewardConfig,
-    check_self_play,
-    count_steps,
-    plan_self_play,
-)
+from quaere.training.self_play import check_self_play, count_steps, plan_self_play
+from quaere.training.settings import HardeningConfig
 from quaere.warmup.documents.askable_facts import find_facts
 from village_runs import make_config, make_eve, run_drzero
 

@@ -14,8 +14,8 @@ from quaere.recipes.selector import Choice, Selector
 from quaere.records import Passage, ProposeTask
 from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
+from quaere.training.proposals import ProposerConfig
 from quaere.training.rollouts import Passages, draw_hops, draw_tasks
-from quaere.training.self_play import ProposerConfig
 from quaere.warmup.documents.held_back import find_documents
 
 

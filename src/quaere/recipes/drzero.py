@@ -38,13 +38,15 @@ from quaere.search.searcher import Searcher, Without
 from quaere.training.progress import Reporter
 from quaere.training.proposals import (
     Proposed,
+    ProposerConfig,
     can_be_judged,
     judge_attempts,
     judge_form,
     keep_best,
     make_candidate,
-    measure_verdicts,
+    measure_proposer,
     propose_jobs,
+    proposer_advantages,
     remember_questions,
 )
 from quaere.training.rollouts import Stage, learn, rights
@@ -52,16 +54,14 @@ from quaere.training.run_setup import check_openable, open_run
 from quaere.training.self_play import (
     LARGE_LOOP,
     ROLES,
-    ProposerConfig,
     SelfPlayConfig,
     check_self_play,
     count_steps,
     generation_steps,
-    measure_proposer,
+    measure_verdicts,
     needed_dialects,
     place_tasks,
     plan_self_play,
-    proposer_advantages,
     refuse_hardening,
 )
 from quaere.training.solver_phase import practise, solver_of

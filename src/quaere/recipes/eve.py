@@ -52,15 +52,22 @@ from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.search.searcher import Searcher
 from quaere.setting_types import PositiveInt, ProperFraction
+from quaere.training.evidence import (
+    EvidenceConfig,
+    Verifier,
+    VerifierSettings,
+    check_evidence,
+    hear,
+    open_hosted,
+    trace,
+)
 from quaere.training.progress import Reporter
-from quaere.training.proposals import EvidenceConfig, Proposed, can_be_judged, check_evidence, hear, trace
+from quaere.training.proposals import Proposed, ProposerConfig, RewardConfig, can_be_judged
 from quaere.training.rollouts import Passages, rights
 from quaere.training.run_setup import Opened, check_openable, open_run
 from quaere.training.self_play import (
     ROLES,
     GenerationConfig,
-    ProposerConfig,
-    RewardConfig,
     SelfPlayConfig,
     check_self_play,
     count_steps,
@@ -72,7 +79,6 @@ from quaere.training.settings import LearnerSettings
 from quaere.training.solver_phase import SolverConfig
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
-from quaere.training.verification import Verifier, VerifierSettings, open_hosted
 
 _UNKNOWN = ("unfinished", "spoiled")  # a search failed, so nothing is known about the question
 MAX_GRAD_NORM = 0.1  # EVE-Agent's value; Dr. Zero's tables have two
