@@ -34,8 +34,8 @@ from tables import say_scene, scene
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters
+from quaere.training.batches import Sample
 from quaere.training.learner import Learner
 from quaere.training.lora_layers import FusedLinear
 from quaere.training.settings import AdapterSettings, LearnerSettings

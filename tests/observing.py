@@ -43,11 +43,12 @@ from quaere.records import (
     Turn,
 )
 from quaere.rewards.reports import ReportPay
-from quaere.rollout.episode import Job, Limits, Sample, run_episode
+from quaere.rollout.episode import Job, Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.actors import Actors
 from quaere.training.adapters import add_adapters
 from quaere.training.assessments import assess_reports, view_reports
+from quaere.training.batches import Sample
 from quaere.training.evidence import Claim, claim_of, trace, verification_jobs
 from quaere.training.health import Watch
 from quaere.training.learner import Learner

@@ -12,11 +12,10 @@ from msgspec import structs
 import tiny
 from quaere.policies.native.bridge import decoder_layers, packed_states, use_varlen_attention
 from quaere.policies.native.varlen import VARLEN, Packing, kernel_works
-from quaere.rollout.episode import Sample
 from quaere.training import estimate
 from quaere.training import learner as learner_module
 from quaere.training.adapters import add_adapters
-from quaere.training.batches import split_batch
+from quaere.training.batches import Sample, split_batch
 from quaere.training.learner import Learner
 from quaere.training.settings import AdapterSettings, EngineSettings, LearnerSettings
 

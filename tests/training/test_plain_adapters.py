@@ -6,8 +6,8 @@ import torch
 import tiny
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
-from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters, copy_weights, plain_model, save_weights
+from quaere.training.batches import Sample
 from quaere.training.learner import Learner
 from quaere.training.settings import AdapterSettings, LearnerSettings
 

@@ -10,9 +10,8 @@ from properties import examples
 from quaere.policies.native.attention import Kind
 from quaere.policies.native.bridge import use_varlen_attention
 from quaere.policies.native.varlen import Packing, varlen_attention
-from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters
-from quaere.training.batches import packed_logprobs, split_batch
+from quaere.training.batches import Sample, packed_logprobs, split_batch
 from quaere.training.learner import Learner
 from quaere.training.settings import AdapterSettings, LearnerSettings
 

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from quaere.rollout.episode import Sample
+from quaere.training.batches import Sample
 from quaere.training.settings import LearnerSettings
 
 URL = os.environ.get("QUAERE_TRAINER_URL", "")

@@ -12,10 +12,10 @@ from msgspec import structs
 import tiny
 from quaere.dialects.notes import find_role, load_role
 from quaere.policies.native.bridge import load_model
-from quaere.rollout.episode import Sample
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint
 from quaere.training.adapters import add_adapters, copy_weights, merged_weights, save_weights
+from quaere.training.batches import Sample
 from quaere.training.exports import export_role
 from quaere.training.learner import Learner
 from quaere.training.settings import AdapterSettings, LearnerSettings

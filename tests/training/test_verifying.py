@@ -21,10 +21,11 @@ from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import ChatReply, Sampled
 from quaere.records import Answer, Episode, Failure, Malformed, Support, Turn
-from quaere.rollout.episode import Sample, run_many
+from quaere.rollout.episode import run_many
 from quaere.rollout.policy import ChatPolicy, TokenPolicy
 from quaere.search.searcher import NoSearcher
 from quaere.training.adapters import copy_weights
+from quaere.training.batches import Sample
 from quaere.training.evidence import (
     Claim,
     VerifierSettings,

@@ -20,6 +20,7 @@ from quaere.chat.protocol import was_searched
 from quaere.dialects.evalact import BadScore, EvaluateSolver, ThinkBeforeEvaluate, format_fault
 from quaere.dialects.roles import (
     AnswerScore,
+    Credit,
     DialectSettings,
     Remarks,
     Solver,
@@ -44,7 +45,7 @@ from quaere.rewards.self_evaluation import (
     is_good,
     value_searches,
 )
-from quaere.rollout.episode import Credit, Limits
+from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeFloat, PositiveFraction
 

@@ -31,7 +31,7 @@ from quaere.chat.tags import THOUGHT, Block, has_unclosed
 from quaere.chat.tools import ToolSchema
 from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Task, Turn
 from quaere.rewards.answers import ABSTENTION, AbstentionRewards, exact_match_score, f1_score, is_abstention
-from quaere.rollout.episode import Credit, Limits
+from quaere.rollout.episode import Limits
 from quaere.setting_types import check_settings
 
 Opened = TypeVar("Opened", covariant=True)
@@ -70,6 +70,17 @@ def is_right(episode: Episode) -> bool:
 def refuses_rightly(episode: Episode) -> bool:
     """True if the policy abstained from a question that has no answer."""
     return episode.abstained and not read_outcome(episode)[1]
+
+
+class Credit(Struct, frozen=True):
+    """An advantage of the tokens `[start, end)` of an episode, besides the episode's own.
+
+    Credit(start=391, end=420, value=0.05)
+    """
+
+    start: int
+    end: int
+    value: float
 
 
 def pay_exact_match(episode: Episode) -> dict[str, float]:

@@ -31,10 +31,10 @@ from quaere.objectives.policy_gradient import Advantages, dpo_advantages, grpo
 from quaere.recipes.registry import Recipe
 from quaere.records import Harness, Rubric
 from quaere.rewards.reports import ReportPay, check_report, report_reward
-from quaere.rollout.episode import Sample, make_sample
 from quaere.runs import Run
 from quaere.setting_types import PositiveFloat
 from quaere.training.assessments import Assessed, Verdict, assess_reports, measure_assessments, view_reports
+from quaere.training.batches import Sample, make_sample
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
     DEMO,

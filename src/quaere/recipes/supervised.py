@@ -18,7 +18,7 @@ from quaere.errors import TrainingStopped
 from quaere.recipes.practice import CLOSED_BOOK, CLOSED_PRESETS, practice_recipe
 from quaere.records import Episode, Question, SolveTask
 from quaere.rewards.answers import ABSTENTION
-from quaere.rollout.episode import make_sample
+from quaere.training.batches import make_sample
 from quaere.training.given import PracticeConfig, plan_practice, train_practice
 from quaere.training.rollouts import Stage
 from quaere.training.settings import ValidationSettings

@@ -16,21 +16,18 @@ Shapes: N tokens that carry loss, B samples, W most such tokens in one sample (s
 import contextlib
 import copy
 import math
-import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from msgspec import structs
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from quaere.errors import TrainingStopped
 from quaere.objectives.policy_gradient import count_terms, kl_loss, policy_gradient_loss
 from quaere.policies.native.bridge import decoder_layers, is_varlen, use_varlen_attention
-from quaere.rollout.episode import Sample
 from quaere.training.adapters import (
     largest_weight,
     load_weights,
@@ -39,7 +36,7 @@ from quaere.training.adapters import (
     save_weights,
     trainable_weights,
 )
-from quaere.training.batches import MicroBatch, packed_logprobs, split_batch
+from quaere.training.batches import MicroBatch, Sample, packed_logprobs, refuse_unusable, select_samples, split_batch
 from quaere.training.estimate import needs_checkpointing
 from quaere.training.settings import LearnerSettings
 
@@ -298,37 +295,6 @@ def _read(measured: Sequence[dict[str, Tensor]], norm: Tensor, largest: Tensor) 
     totals = {name: sum(values[place :: len(names)]) for place, name in enumerate(names)}
     totals["mismatch/max"] = max(values[names.index("mismatch/max") :: len(names)])
     return totals | {"gradient/norm": norm_value, "weights": largest_value}
-
-
-# -------------------------------------------------------------------------------------------- the samples of an update
-
-
-def refuse_unusable(samples: Sequence[Sample]) -> None:
-    """Raise TrainingStopped if nothing carries loss, or if an advantage or a log-prob is not finite."""
-    if not any(any(sample.loss_mask) for sample in samples):
-        raise TrainingStopped("no token of the batch carries loss: there is nothing to train on")
-    for number, sample in enumerate(samples):
-        for name, values in (("advantage", sample.advantages), ("log-prob", sample.logprobs)):
-            if not all(map(math.isfinite, values)):
-                raise TrainingStopped(f"a {name} of sample {number} is not finite; no weight was changed")
-
-
-def select_samples(samples: Sequence[Sample], settings: LearnerSettings) -> tuple[Sequence[Sample], LearnerSettings]:
-    """The samples to compute, and the settings for them.
-
-    Samples of zero advantage have no policy gradient and are skipped, unless the KL term includes them. If all
-    advantages are zero, all samples are computed for their metrics only, without KL term.
-    """
-    if settings.kl_beta and settings.kl_flat:
-        return samples, settings
-    if found := _with_gradient(samples):
-        return found, settings
-    return samples, structs.replace(settings, kl_beta=0.0)
-
-
-def _with_gradient(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Samples with a non-zero advantage on a token that carries loss."""
-    return [sample for sample in samples if any(map(operator.mul, sample.advantages, sample.loss_mask))]
 
 
 # ------------------------------------------------------------------------------- AdamW with its moments in host memory

@@ -23,11 +23,12 @@ from quaere.grouping import group_by
 from quaere.objectives.policy_gradient import DELTA, Advantages
 from quaere.records import Dimension, Episode, Question, Report, ReportTask, Rubric, Weight
 from quaere.rewards.reports import SCALE, Agreement, check_report, consistency_score, diversity_score
-from quaere.rollout.episode import Job, Limits, Sample, make_sample
+from quaere.rollout.episode import Job, Limits
 from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from quaere.training.batches import Sample, make_sample
 from quaere.training.given import QUESTIONS, read_source
 from quaere.training.progress import Reporter
 from quaere.training.rollouts import Stage, draw_questions

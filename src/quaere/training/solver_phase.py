@@ -12,14 +12,14 @@ from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.registry import FROM_MEMORY, SolverDialectName, check_turns, find_dialect, open_solver
-from quaere.dialects.roles import AnswerScore, DialectSettings, Solver, refuses_rightly
+from quaere.dialects.roles import AnswerScore, Credit, DialectSettings, Solver, refuses_rightly
 from quaere.errors import BadInput
 from quaere.grouping import grouped
 from quaere.objectives.policy_gradient import DELTA, Advantages, grpo
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Question, SolveTask
 from quaere.rewards.answers import AbstentionRewards, exact_match_score, f1_score
-from quaere.rollout.episode import Credit, Limits
+from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt, SignedFraction
 from quaere.training.information_gain import describe_gains, measure_gains

@@ -24,12 +24,12 @@ from quaere.grouping import grouped
 from quaere.records import LIMIT_ENDS, Candidate, Episode, Malformed, Question, SolveTask, searches_needed
 from quaere.records.episodes import TokenTrace
 from quaere.rewards.answers import normalise_answer
-from quaere.rollout.episode import Sample
 from quaere.rollout.policy import derive_seed
 from quaere.training.health import Alarm
 
 if TYPE_CHECKING:
     from quaere.objectives.policy_gradient import Advantages
+    from quaere.training.batches import Sample
     from quaere.training.learner import Learner
     from quaere.training.tinker_learner import TinkerLearner
 

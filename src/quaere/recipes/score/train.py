@@ -52,7 +52,7 @@ from quaere.recipes.score.rubric_signals import (
 )
 from quaere.records import Harness, Hints, Passage, Question, Rubric, RubricTask
 from quaere.rewards.reports import ReportPay, consistency_score, most_reward
-from quaere.rollout.episode import Job, Limits, Sample
+from quaere.rollout.episode import Job, Limits
 from quaere.runs import Run
 from quaere.training.assessments import (
     Assessed,
@@ -60,6 +60,7 @@ from quaere.training.assessments import (
     measure_assessments,
     verdict_parts,
 )
+from quaere.training.batches import Sample
 from quaere.training.learner import Learner
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
