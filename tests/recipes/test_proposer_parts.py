@@ -10,8 +10,8 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import BadInput
-from quaere.recipes.drawn_documents import Documents
-from quaere.recipes.eve import EveConfig, _open_shards, find_passages, judge_triple
+from quaere.recipes.drawn_documents import Documents, find_passages
+from quaere.recipes.eve import EveConfig, _open_shards, judge_triple
 from quaere.records import Answer, Episode, Hit, Proposal, ProposeTask, Search, SearchResult, Support, Turn
 from quaere.search.searcher import NoSearcher
 from quaere.training.evidence import EvidenceConfig, Verifier, VerifierSettings, hear, trace

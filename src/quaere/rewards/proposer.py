@@ -17,12 +17,12 @@ value and the brevity of the span, which has no part in F.
 The functions take counts, texts and flags; reading episodes, sampling and tokenising are done by the caller.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct, structs
 
-from quaere.rewards.answers import Containment, contains, exact_match_score, f1_score, gives_away, normalise_answer
+from quaere.rewards.answers import Containment, contains, f1_score, gives_away, normalise_answer
 
 InvalidRule = Literal["text", "algorithm"]
 FormatRule = Literal["released", "eve"]
@@ -270,26 +270,12 @@ def triple_reward(
     return TripleReward(asked.format, asked.difficulty, total, value_part, brevity_part)
 
 
-class SolverReward(Struct, frozen=True):
-    """A solver's reward for its answer and its span; the weighted parts add up to `total`.
-
-    SolverReward(answer=1.0, span=0.15, total=1.15)
-    """
-
-    answer: float
-    span: float
-    total: float
-
-
-def cited_answer_reward(
-    answer: str, accepted: Iterable[str], span: str, gold_span: str, *, span_weight: float = SPAN_WEIGHT
-) -> SolverReward:
-    """Exact match plus 0.3 times the token F1 between the solver's span and the proposer's (Eq. 19-21).
+def span_reward(span: str, gold_span: str, weight: float = SPAN_WEIGHT) -> float:
+    """The reward for the solver's span, besides that for its answer: token F1 with the proposer's, weighted (Eq. 19-21).
 
     A span that normalises to "" earns 0, even if the gold span does too: otherwise a proposer without evidence would
     teach the solver to give none.
 
-        cited_answer_reward("Venn", ["Venn"], "Venn built it.", "It was Venn.") -> SolverReward(1.0, 0.2, 1.2)
+        span_reward("Venn built it.", "It was Venn.") -> 0.2
     """
-    paid_answer, paid_span = exact_match_score(answer, accepted), span_weight * f1_score(span, [gold_span])
-    return SolverReward(answer=paid_answer, span=paid_span, total=paid_answer + paid_span)
+    return weight * f1_score(span, [gold_span])
