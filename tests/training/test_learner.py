@@ -215,7 +215,7 @@ def test_samples_worth_nothing_are_counted_and_not_computed(monkeypatch, aggrega
     for row in (1, 4):
         samples[row] = structs.replace(samples[row], advantages=(0.0,) * len(samples[row].token_ids))
     _, lean = learner_gradients(tiny.model(), samples, monkeypatch, aggregation=aggregation)
-    monkeypatch.setattr("quaere.training.learner._with_gradient", lambda samples: samples)
+    monkeypatch.setattr("quaere.training.batches._with_gradient", lambda samples: samples)
     _, full = learner_gradients(tiny.model(), samples, monkeypatch, aggregation=aggregation)
     assert lean.keys() == full.keys()
     for name, gradient in lean.items():

@@ -271,7 +271,7 @@ def triple_reward(
 
 
 def span_reward(span: str, gold_span: str, weight: float = SPAN_WEIGHT) -> float:
-    """The reward for the solver's span, besides that for its answer: token F1 with the proposer's, weighted (Eq. 19-21).
+    """0.3 times the token F1 between the solver's span and the proposer's; added to the answer's reward (Eq. 19-21).
 
     A span that normalises to "" earns 0, even if the gold span does too: otherwise a proposer without evidence would
     teach the solver to give none.

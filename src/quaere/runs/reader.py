@@ -26,7 +26,7 @@ from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import ABSTENTION
-from quaere.runs.directory import CONFIG, DATABASE, EPISODES, Frame, is_locked, read_frame, refuse_special
+from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked, read_frame, refuse_special
 from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned
 from quaere.runs.rows import (
     INFO_COLUMNS,
@@ -38,6 +38,7 @@ from quaere.runs.rows import (
     EpisodeGroup,
     EpisodeRow,
     Event,
+    Frame,
     Metric,
     Outcome,
     RunInfo,

@@ -24,8 +24,8 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.records import Candidate, Evidence
-from quaere.runs.directory import DATABASE, connect, insert
-from quaere.runs.rows import candidate_row
+from quaere.runs.directory import DATABASE, connect
+from quaere.runs.rows import candidate_row, insert
 
 VerdictKind = Literal["accepted", "rejected", "flagged"]
 
