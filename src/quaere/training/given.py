@@ -31,7 +31,7 @@ from quaere.training.progress import Reporter
 from quaere.training.proposals import judge_attempts, judge_text
 from quaere.training.rollouts import Stage, count_steps_with_questions, rights
 from quaere.training.run_setup import check_openable, open_run, plan_memory
-from quaere.training.settings import RunConfig, ValidationSettings, check_run
+from quaere.training.settings import TINY_RUN, RunConfig, ValidationSettings, check_run
 from quaere.training.solver_phase import (
     SolverConfig,
     check_solver,
@@ -280,19 +280,12 @@ LARGE_GPU: dict[str, object] = {
     "validation.questions": 256,  # at most; answering 64 takes 1 to 2 s, and a step 12 s
 }
 DEMO: dict[str, object] = {
-    "prompts": "brief",
-    "solver.steps": 2,
-    "solver.batch": 2,
-    "solver.attempts": 3,
+    **TINY_RUN,
     "solver.limits.max_turns": 3,
     "solver.limits.turn_tokens": 96,
     "solver.limits.sequence_tokens": 640,
     "solver.limits.tool_response_tokens": 160,
     "solver.limits.topk": 1,
-    "solver.learner.learning_rate": 1e-4,
-    "adapter.rank": 8,
-    "checkpoints.every": 1,
-    "checkpoints.keep": 2,
     "validation.questions": 0,  # with two steps there is no checkpoint to choose
 }
 

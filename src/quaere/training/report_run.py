@@ -33,7 +33,7 @@ from quaere.training.given import QUESTIONS, read_source
 from quaere.training.progress import Reporter
 from quaere.training.rollouts import Stage, draw_questions
 from quaere.training.run_setup import open_run, plan_memory
-from quaere.training.settings import LearnerSettings, RunConfig, check_limits, check_run
+from quaere.training.settings import TINY_RUN, LearnerSettings, RunConfig, check_limits, check_run
 from quaere.training.step import Step, measure_update, trace_tokens
 from quaere.training.training_run import Memory, TrainingRun
 
@@ -176,26 +176,19 @@ SINGLE_GPU: dict[str, object] = {
     "engine.max_rows": 64,
 }
 DEMO: dict[str, object] = {
-    "prompts": "brief",
-    "solver.steps": 2,
-    "solver.batch": 2,
-    "solver.attempts": 3,
+    **TINY_RUN,
     "solver.minibatch": 0,
     "solver.limits.max_turns": 3,
     "solver.limits.turn_tokens": 128,
     "solver.limits.sequence_tokens": 768,
     "solver.limits.tool_response_tokens": 160,
     "solver.limits.topk": 1,
-    "solver.learner.learning_rate": 1e-4,
     "solver.learner.micro_tokens": 1024,  # fits into a laptop's memory
     "evaluator.limits.max_turns": 3,
     "evaluator.limits.turn_tokens": 256,
     "evaluator.limits.sequence_tokens": 2048,
     "evaluator.limits.tool_response_tokens": 160,
     "evaluator.limits.topk": 1,
-    "adapter.rank": 8,
-    "checkpoints.every": 1,
-    "checkpoints.keep": 2,
     "health.policy": "warn",
 }
 

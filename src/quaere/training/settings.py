@@ -26,6 +26,17 @@ from quaere.setting_types import (
     check_settings,
 )
 
+# Values of every recipe's preset `demo`: two steps that a CPU makes in minutes.
+TINY_RUN: dict[str, object] = {
+    "prompts": "brief",
+    "solver.steps": 2,
+    "solver.batch": 2,
+    "solver.attempts": 3,
+    "solver.learner.learning_rate": 1e-4,
+    "adapter.rank": 8,
+    "checkpoints.every": 1,
+    "checkpoints.keep": 2,
+}
 MIN_VALIDATION = 8
 """Minimum number of validation questions; fewer are not held back."""
 
