@@ -26,7 +26,7 @@ from quaere.recipes.registry import find_recipe
 from quaere.records import DropReason
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, add_questions, give_verdicts, item_files, judge
-from quaere.runs.curriculum_audit import Item, ItemFilter, check_item, find_item, read_items
+from quaere.runs.review import Item, ItemFilter, check_item, find_item, read_items
 from quaere.search.index import Index, open_index
 from quaere.setting_types import Count
 from quaere.training.config import config_from_yaml

@@ -27,8 +27,7 @@ from quaere.disk import new_file
 from quaere.errors import BadInput, ExtraMissing
 from quaere.records import Candidate, Evidence, SolveTask, searches_needed
 from quaere.records.foreign_json import decode_json
-from quaere.runs.curriculum_audit import Item, find_item
-from quaere.runs.review import Added, Verdict, VerdictKind, judge, make_added
+from quaere.runs.review import Added, Item, Verdict, VerdictKind, find_item, judge, make_added
 
 SCORE = "score/"  # prefix of the columns that hold a recipe's scores
 # Column names and their Parquet types; a missing value is null.
