@@ -12,9 +12,9 @@ from quaere.policies.native.engine import Engine, Request
 from quaere.policies.native.varlen import Packing
 from quaere.policies.sampler import SamplingParams
 from quaere.training import estimate as estimate_module
-from quaere.training.adapters import add_adapters, trainable_weights
+from quaere.training.adapters import add_adapters
 from quaere.training.estimate import RunEstimate, estimate_run, needs_checkpointing
-from quaere.training.learner import Learner
+from quaere.training.learner import Learner, trainable_weights
 from quaere.training.settings import AdapterSettings, EngineSettings, LearnerSettings
 
 FAMILIES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2"]

@@ -14,7 +14,8 @@ from quaere.objectives.policy_gradient import aggregate
 from quaere.policies.native.bridge import use_packed_attention, use_varlen_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.weights import copy_rounded
-from quaere.training.adapters import add_adapters, copy_weights
+from quaere.training.actors import copy_weights
+from quaere.training.adapters import add_adapters
 from quaere.training.batches import Sample, packed_logprobs, split_batch
 from quaere.training.learner import Learner
 from quaere.training.settings import AdapterSettings, LearnerSettings

@@ -24,7 +24,7 @@ from quaere.records import Answer, Episode, Failure, Malformed, Support, Turn
 from quaere.rollout.episode import run_many
 from quaere.rollout.policy import ChatPolicy, TokenPolicy
 from quaere.search.searcher import NoSearcher
-from quaere.training.adapters import copy_weights
+from quaere.training.actors import copy_weights
 from quaere.training.batches import Sample
 from quaere.training.evidence import (
     Claim,

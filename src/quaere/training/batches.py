@@ -35,7 +35,6 @@ from quaere.policies.native.bridge import Head, is_varlen, output_head, packed_s
 from quaere.policies.native.plain import padded_states
 from quaere.policies.native.varlen import Packing
 from quaere.records import Episode
-from quaere.training.adapters import plain_model
 from quaere.training.settings import LearnerSettings
 
 CHUNK_TOKENS = 1024
@@ -239,6 +238,11 @@ def _pack(
 
 
 # --------------------------------------------------------------------- log-probs, without the logits of the whole batch
+
+
+def plain_model(model: Any) -> Any:
+    """The transformers model without peft's wrapper; adapter layers stay in it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def packed_logprobs(model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
