@@ -12,7 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct, structs
 
@@ -173,6 +173,11 @@ class SolverOptions(Struct, frozen=True):
     settings: DialectSettings = DialectSettings()
     score: AnswerScore = "exact_match"
     abstention: bool = False
+
+    @property
+    def prompts(self) -> dict[str, Any]:
+        """What every protocol of a solver is told: `SolverProtocol(**options.prompts)`."""
+        return {"style": self.style, "evidence": self.evidence, "abstention": self.abstention}
 
     @property
     def plain_pay(self) -> Pay:
