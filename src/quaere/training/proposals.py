@@ -9,14 +9,16 @@ A proposal is one record, `Proposed`, which each stage extends:
     proposer_advantages(rewards, ...) its advantage, by the rewards of the batch
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 
 from quaere.chat.protocol import Protocol
 from quaere.chat.tags import find_blocks
-from quaere.objectives.policy_gradient import DELTA, Advantages, LoneGroup, grpo, hrpo, reinforce_global
+from quaere.objectives import DELTA, LoneGroup
 from quaere.records import (
     Candidate,
     DropReason,
@@ -43,7 +45,6 @@ from quaere.rewards.proposer import (
 )
 from quaere.rollout.episode import Job, Limits
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
-from quaere.training.rollouts import check_finite, shuffled
 from quaere.training.settings import HardeningConfig, LearnerSettings
 from quaere.training.step import (
     Step,
@@ -52,6 +53,9 @@ from quaere.training.step import (
     measure_proposals,
     pass_histogram,
 )
+
+if TYPE_CHECKING:  # episodes are read, and warm-ups planned, without torch
+    from quaere.objectives.policy_gradient import Advantages
 
 # Episodes per document of GRPO, for comparison: 4 questions about each document, each attempted 4 times.
 GRPO_ROLLOUTS = 4 * (4 + 1)
@@ -390,6 +394,9 @@ def proposer_advantages(
     rewards: Sequence[float], proposals: Sequence[Proposed], config: ProposerConfig, seed: int
 ) -> Advantages:
     """Rewards standardised by requested hops (HRPO), by document (GRPO) or over the batch (REINFORCE++)."""
+    from quaere.objectives.policy_gradient import grpo, hrpo, reinforce_global
+    from quaere.training.rollouts import check_finite, shuffled
+
     check_finite(rewards)
     options: dict[str, Any] = {"delta": config.delta, "unbiased": config.unbiased_std}
     if config.advantage == "hrpo":

@@ -20,7 +20,8 @@ from quaere.dialects.report.evaluator_prompts import Verification
 from quaere.dialects.report.report_writer import bind_report
 from quaere.errors import BadInput, ExtraMissing
 from quaere.grouping import group_by
-from quaere.objectives.policy_gradient import DELTA, Advantages
+from quaere.objectives import DELTA
+from quaere.objectives.policy_gradient import Advantages
 from quaere.records import Dimension, Episode, Question, Report, ReportTask, Rubric, Weight
 from quaere.rewards.reports import SCALE, Agreement, check_report, consistency_score, diversity_score
 from quaere.rollout.episode import Job, Limits

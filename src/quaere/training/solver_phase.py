@@ -15,7 +15,8 @@ from quaere.dialects.registry import FROM_MEMORY, SolverDialectName, check_turns
 from quaere.dialects.roles import AnswerScore, Credit, DialectSettings, Solver, refuses_rightly
 from quaere.errors import BadInput
 from quaere.grouping import grouped
-from quaere.objectives.policy_gradient import DELTA, Advantages, grpo
+from quaere.objectives import DELTA
+from quaere.objectives.policy_gradient import Advantages, grpo
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Question, SolveTask
 from quaere.rewards.answers import AbstentionRewards, exact_match_score, f1_score
