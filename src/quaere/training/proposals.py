@@ -46,13 +46,7 @@ from quaere.rewards.proposer import (
 from quaere.rollout.episode import Job, Limits
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.settings import HardeningConfig, LearnerSettings
-from quaere.training.step import (
-    Step,
-    mean_parts,
-    measure_advantages,
-    measure_proposals,
-    pass_histogram,
-)
+from quaere.training.step import Step, mean_parts, measure_advantages, measure_proposals, pass_histogram
 
 if TYPE_CHECKING:  # episodes are read, and warm-ups planned, without torch
     from quaere.objectives.policy_gradient import Advantages
@@ -263,6 +257,9 @@ def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
     return "always solved" if num_right == num_attempts else ""
 
 
+_KEPT = ("num_right", "num_attempts", "evidence", "support", "refusals", "cluster", "question_type")
+
+
 def make_candidate(proposed: Proposed, *, step: int, iteration: int, reason: DropReason) -> Candidate:
     """The proposal as a candidate of the curriculum, for the store; `reason` is why it is dropped, "" if it is kept."""
     task, written, score = proposed.task, proposed.written, proposed.score
@@ -275,17 +272,11 @@ def make_candidate(proposed: Proposed, *, step: int, iteration: int, reason: Dro
         hops=task.hops,
         question=written.question,
         answer=written.answer,
-        num_right=proposed.num_right,
-        num_attempts=proposed.num_attempts,
         reason=reason,
         scores={"format": score.total, "think": score.think, "tool": score.tool, "answer": score.answer},
         span=proposed.triple.span,
-        evidence=proposed.evidence,
-        support=proposed.support,
-        refusals=proposed.refusals,
-        cluster=proposed.cluster,
-        question_type=proposed.question_type,
         aliases=year_aliases(written.question, written.answer),
+        **{name: getattr(proposed, name) for name in _KEPT},
     )
 
 

@@ -17,13 +17,7 @@ from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.proposals import GRPO_ROLLOUTS, ProposerConfig
 from quaere.training.rollouts import Stage
 from quaere.training.run_setup import plan_memory
-from quaere.training.settings import (
-    RunConfig,
-    ValidationSettings,
-    check_hops,
-    check_limits,
-    check_run,
-)
+from quaere.training.settings import RunConfig, ValidationSettings, check_hops, check_limits, check_run
 from quaere.training.solver_phase import SolverConfig, check_solver, plan_validation
 from quaere.training.step import Step, mean_of
 from quaere.training.training_run import TrainingRun
