@@ -15,7 +15,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 
-from quaere.training.lora_layers import fuse
+from quaere.training.adapters import fuse
 
 SHAPES = ((30, 64, 128), (512, 576, 1536), (2048, 576, 1536), (256, 1536, 8960))  # tokens, inputs, outputs
 

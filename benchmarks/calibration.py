@@ -30,7 +30,7 @@ from quaere.disk import write_file
 from quaere.grouping import group_by
 from quaere.objectives.pcar import MAX_SCORE
 from quaere.records import Episode, SolveTask
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains
 from quaere.rewards.self_evaluation import auroc, auroc_within, expected_calibration_error, is_good, value_by_answers
 from quaere.runs import Run
 

@@ -13,8 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from quaere.records import Question
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, normalise_answer
 from quaere.rollout.question_files import read_questions
 from quaere.search.index import Index, open_index
 

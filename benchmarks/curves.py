@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from quaere.evaluation.intervals import bootstrap_interval, paired_difference
 from quaere.runs import Run
-from quaere.runs.phases import PHASES
+from quaere.runs.rows import PHASES
 
 METRICS = (
     "reward/mean",

@@ -1,7 +1,7 @@
 """Test files run in forks of one process: what each of their tests calls and takes, and whether a change is noticed.
 
 run_forked(lambda: look_at(file, source, target, root), 60)
-msgspec.json.decode(target.read_bytes(), type=TestFile).tests_of("rewards/format.py:count_tags")
+msgspec.json.decode(target.read_bytes(), type=TestFile).tests_of("rewards/answers.py:contains")
 """
 
 from __future__ import annotations

@@ -34,10 +34,9 @@ from tables import say_scene, scene
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from quaere.rollout.episode import Sample
-from quaere.training.adapters import add_adapters
+from quaere.training.adapters import FusedLinear, add_adapters
+from quaere.training.batches import Sample
 from quaere.training.learner import Learner
-from quaere.training.lora_layers import FusedLinear
 from quaere.training.settings import AdapterSettings, LearnerSettings
 
 RATE = 1e-7  # so small that all steps are of the same model

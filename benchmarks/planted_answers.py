@@ -10,8 +10,7 @@ from pathlib import Path
 
 from quaere.errors import BadInput
 from quaere.records import Passage, Question
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, normalise_answer
 from quaere.search.index import open_index
 from quaere.warmup.documents.askable_facts import find_facts
 

@@ -44,7 +44,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.reports.fact_coverage import know_report
 from quaere.evaluation.reports.report_sources import read_facts
 from quaere.records import ReportTask
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains
 from quaere.rollout.question_files import read_questions
 from quaere.search.searcher import open_searcher
 

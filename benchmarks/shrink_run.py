@@ -26,8 +26,9 @@ from typing import Any
 from msgspec import structs
 
 from quaere.runs import Run
-from quaere.runs.directory import CONFIG, DATABASE, EPISODES, ShardWriter, connect
+from quaere.runs.directory import CONFIG, DATABASE, EPISODES, connect
 from quaere.runs.rows import EpisodeFilter, EpisodeRow, encode_episode
+from quaere.runs.run import ShardWriter
 from quaere.viewer.evaluation_pages import EvaluationResults
 from quaere.viewer.run_folder import RunFolder, open_folder
 from quaere.viewer.run_list import RunCards

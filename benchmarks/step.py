@@ -139,8 +139,8 @@ def run_ours(spec: dict[str, Any]) -> dict[str, Any]:
     from quaere.policies.native.bridge import load_model
     from quaere.policies.native.sampler import NativeSampler
     from quaere.policies.sampler import SamplingParams
-    from quaere.rollout.episode import Sample
     from quaere.training.actors import Actors
+    from quaere.training.batches import Sample
     from quaere.training.learner import Learner
     from quaere.training.settings import LearnerSettings
 

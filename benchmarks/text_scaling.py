@@ -51,8 +51,15 @@ from quaere.evaluation.reports.lexical import (
     strip_marks,
 )
 from quaere.records import Dimension, DimensionRules, Harness, Passage, Question, Report, Rubric, Source
-from quaere.rewards.answers import f1_score, normalise_answer, year_aliases, year_of
-from quaere.rewards.format import contains, gives_away, names_alternatives
+from quaere.rewards.answers import (
+    contains,
+    f1_score,
+    gives_away,
+    names_alternatives,
+    normalise_answer,
+    year_aliases,
+    year_of,
+)
 from quaere.rewards.guards import Triple, count_earlier, refusals
 from quaere.rewards.reports import check_report, consistency_score, diversity_score, find_terms
 from quaere.rollout.topic_questions import find_phrases, is_title

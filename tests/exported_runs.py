@@ -9,7 +9,8 @@ import torch
 import tiny
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint
-from quaere.training.adapters import add_adapters, save_weights
+from quaere.training.adapters import add_adapters
+from quaere.training.learner import save_weights
 from quaere.training.settings import AdapterSettings
 
 CONFIG = """\

@@ -43,20 +43,20 @@ from quaere.records import (
     Turn,
 )
 from quaere.rewards.reports import ReportPay
-from quaere.rollout.episode import Job, Limits, Sample, run_episode
+from quaere.rollout.episode import Job, Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.actors import Actors
 from quaere.training.adapters import add_adapters
 from quaere.training.assessments import assess_reports, view_reports
+from quaere.training.batches import Sample
+from quaere.training.evidence import Claim, claim_of, trace, verification_jobs
 from quaere.training.health import Watch
 from quaere.training.learner import Learner
-from quaere.training.proposals import trace
+from quaere.training.proposals import ProposerConfig
 from quaere.training.report_run import Written
-from quaere.training.self_play import ProposerConfig
 from quaere.training.self_play import check_self_play as check_config
 from quaere.training.settings import RunConfig
 from quaere.training.solver_phase import solver_of
-from quaere.training.verification import Claim, claim_of, verification_jobs
 from scripted import ScriptedSampler
 
 # -------------------------------------------------------------------------------------------------------- the learner

@@ -161,7 +161,7 @@ def engaged(engine):
         mock.patch("transformers.AutoTokenizer.from_pretrained", return_value=tiny.tokenizer()),
         mock.patch("quaere.policies.native.sampler.NativeSampler.over", over),
         mock.patch("quaere.policies.native.bridge.load_model", load),
-        mock.patch("quaere.training.actors.add_adapters", return_value=None),
+        mock.patch("quaere.training.adapters.add_adapters", return_value=None),
         mock.patch("quaere.training.actors.TokenPolicy", return_value=None),
     ):
         try:

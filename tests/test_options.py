@@ -25,10 +25,11 @@ from quaere.recipes.score.metaharness import RuleSettings
 from quaere.recipes.selector import SelectorSettings
 from quaere.records import Dimension, DimensionRules, ProcessRules, Question, ReportTask, SolveTask
 from quaere.rollout.episode import Limits
+from quaere.training.evidence import EvidenceConfig, VerifierSettings
 from quaere.training.given import PracticeConfig
-from quaere.training.proposals import EvidenceConfig
+from quaere.training.proposals import ProposerConfig, RewardConfig
 from quaere.training.report_run import EvaluatorConfig, ResearchConfig
-from quaere.training.self_play import GenerationConfig, ProposerConfig, RewardConfig
+from quaere.training.self_play import GenerationConfig
 from quaere.training.settings import (
     AdapterSettings,
     CheckpointSettings,
@@ -40,7 +41,6 @@ from quaere.training.settings import (
     ValidationSettings,
 )
 from quaere.training.solver_phase import SolverConfig
-from quaere.training.verification import VerifierSettings
 
 TESTS = Path(__file__).parent
 LEARNER = LearnerSettings(learning_rate=0.01, kl_beta=0.3, max_grad_norm=1e9)

@@ -170,8 +170,8 @@ def play(url, tokenizer_decode, folder):
     """The conversation: returns everything our classes made of the server's answers."""
     from quaere.policies.sampler import SamplingParams
     from quaere.policies.tinker import TinkerSampler, TinkerService
-    from quaere.rollout.episode import Sample
     from quaere.training import remote_actors
+    from quaere.training.batches import Sample
     from quaere.training.remote_actors import RemoteRole
     from quaere.training.settings import LearnerSettings
     from quaere.training.tinker_learner import TinkerLearner

@@ -17,11 +17,12 @@ from building import teach_once
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call import BRIEF_SOLVER_SYSTEM, ToolCallProposer, ToolCallSolver, brief_proposer_system
 from quaere.records import ProposeTask, Question, SolveTask
-from quaere.rollout.episode import Limits, make_sample, run_episode
+from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.search.index import IndexSettings, open_index
 from quaere.search.index_build import build_index
 from quaere.search.searcher import LocalSearcher
+from quaere.training.batches import make_sample
 from quaere.training.learner import Learner
 from quaere.training.settings import LearnerSettings
 from scripted import ScriptedSampler

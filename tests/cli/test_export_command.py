@@ -22,9 +22,10 @@ from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint
 from quaere.training import exports
 from quaere.training.actors import open_actors
-from quaere.training.adapters import add_adapters, save_weights
+from quaere.training.adapters import add_adapters
 from quaere.training.config import config_to_yaml
 from quaere.training.exports import export_role
+from quaere.training.learner import save_weights
 from quaere.training.settings import AdapterSettings, RunConfig
 
 IDS = torch.tensor([[5, 9, 200, 31, 77, 8, 120, 3]])

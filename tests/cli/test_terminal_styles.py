@@ -20,7 +20,7 @@ from quaere.records import (
     SolveTask,
     Turn,
 )
-from quaere.runs.curriculum_audit import Item
+from quaere.runs.review import Item
 from reported import SOURCES, make_report
 
 SENTENCE = "Venn built Halm."

@@ -9,7 +9,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.claims import Verified, locate_evidence, read_claims, score_supporting
 from quaere.records import Evidence, Support
 from quaere.search.index_build import build_index
-from quaere.training.verification import Claim
+from quaere.training.evidence import Claim
 
 HALM = "# Halm\n\nOrsolya Venn built the\nHalm bridge in 1702. It’s of oak.\n"
 

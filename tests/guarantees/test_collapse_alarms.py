@@ -12,8 +12,8 @@ import pytest
 
 from quaere.recipes.score.gauges import measure_gauges
 from quaere.training.health import Watch
-from quaere.training.measures import measure_searches_kept
 from quaere.training.settings import HealthSettings
+from quaere.training.step import measure_searches_kept
 from village_runs import make_config, run_drzero
 
 WITHIN = 20

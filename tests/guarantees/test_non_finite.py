@@ -21,10 +21,10 @@ from dictating import dictating
 from practice_runs import make_practice, run_practice
 from quaere.errors import TrainingStopped
 from quaere.records import AssessTask, ReportTask
-from quaere.rollout.episode import Sample
 from quaere.runs.checkpoints import find_checkpoints
-from quaere.training.adapters import add_adapters, save_weights
-from quaere.training.learner import Learner
+from quaere.training.adapters import add_adapters
+from quaere.training.batches import Sample
+from quaere.training.learner import Learner, save_weights
 from quaere.training.settings import AdapterSettings, LearnerSettings
 from score_runs import make_reports, run_reports
 from village_runs import make_config, make_eve, run_drzero, run_eve

@@ -6,13 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from properties import examples
-from quaere.objectives.policy_gradient import (
-    aggregate,
-    count_terms,
-    estimate_kl,
-    kl_loss,
-    policy_gradient_loss,
-)
+from quaere.objectives.policy_gradient import aggregate, count_terms, estimate_kl, kl_loss, policy_gradient_loss
 
 HOWS = ["token_mean", "sequence_mean", "token_sum"]
 KINDS = ["k1", "k2", "k3"]

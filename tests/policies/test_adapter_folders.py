@@ -12,7 +12,8 @@ from quaere.policies.catalogue import CATALOGUE, ModelPath, lasting_name, resolv
 from quaere.policies.model_folders import base_names, hash_weights, is_adapter, split_base
 from quaere.policies.native import weights as weights_module
 from quaere.policies.native.bridge import load_model
-from quaere.training.adapters import add_adapters, save_weights
+from quaere.training.adapters import add_adapters
+from quaere.training.learner import save_weights
 from quaere.training.settings import AdapterSettings
 
 RANK, ALPHA = 4, 8

@@ -12,7 +12,7 @@ from quaere.policies.native.engine import Engine, Request
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.native.weights import copy_rounded
 from quaere.policies.sampler import SamplingParams
-from quaere.training.adapters import copy_weights
+from quaere.training.actors import copy_weights
 
 pytestmark = [
     pytest.mark.gpu,

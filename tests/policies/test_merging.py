@@ -12,7 +12,7 @@ from quaere.policies.native.attention import DecodePass, PrefillPass
 from quaere.policies.native.bridge import forward, merge_products, use_packed_attention
 from quaere.policies.native.slots import KVStorage, Span
 from quaere.policies.native.weights import merge, prepare_products, use_int8
-from quaere.training.adapters import copy_weights
+from quaere.training.actors import copy_weights
 
 FAMILIES = ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "mistral"]
 IDS = torch.arange(7, 37)[None]

@@ -10,7 +10,7 @@ import torch
 import tiny
 from quaere.policies.native.bridge import load_model, merge_products
 from quaere.policies.native.weights import copy_rounded, round_weights
-from quaere.training.adapters import copy_weights
+from quaere.training.actors import copy_weights
 
 NAME = "model.layers.0.mlp.up_proj.weight"
 

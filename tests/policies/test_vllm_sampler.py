@@ -24,7 +24,8 @@ from quaere.policies.vllm import (
     turn_request,
 )
 from quaere.rollout.policy import open_policy
-from quaere.training.adapters import add_adapters, save_weights
+from quaere.training.adapters import add_adapters
+from quaere.training.learner import save_weights
 from quaere.training.settings import AdapterSettings
 from sampling_server import serve_routes, serve_samples
 

@@ -16,8 +16,8 @@ from quaere.dialects.registry import open_solver
 from quaere.errors import SamplingFailed
 from quaere.recipes.eve import PRESETS, pay_cited_answer
 from quaere.records import Candidate, Evidence, Proposal
-from quaere.rewards.format import contains
-from quaere.training.proposals import EvidenceConfig
+from quaere.rewards.answers import contains
+from quaere.training.evidence import EvidenceConfig
 from quoting import BRIDGES, count_tokens, doer
 from village_runs import about, make_quoting, proposals, run_eve
 

@@ -10,12 +10,12 @@ from dictating import dictating
 from quaere.recipes.drzero import judge_proposal
 from quaere.recipes.eve import judge_triple
 from quaere.records import Answer, Proposal, Support
-from quaere.rewards.format import FormatScore
 from quaere.rewards.guards import GUARDS, OURS
-from quaere.rewards.proposer import TripleReward, triple_reward
+from quaere.rewards.proposer import FormatScore, TripleReward, triple_reward
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index
-from quaere.training.proposals import read_proposal, trace
+from quaere.training.evidence import trace
+from quaere.training.proposals import read_proposal
 from quoting import count_tokens
 from village_runs import about, make_quoting, proposals, run_eve
 

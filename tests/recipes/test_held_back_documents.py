@@ -12,7 +12,7 @@ from quaere.recipes.drawn_documents import Documents, Shard
 from quaere.recipes.registry import find_recipe
 from quaere.records import Hit, ProposeTask
 from quaere.search.searcher import Without
-from quaere.training.self_play import ProposerConfig
+from quaere.training.proposals import ProposerConfig
 from village import BRIDGES, builder
 from village_runs import make_config, make_quoting, run_drzero, run_eve
 

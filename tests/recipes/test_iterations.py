@@ -19,9 +19,9 @@ from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.learner import OPTIMIZER_FILE
-from quaere.training.proposals import measure_overlap, measure_repeats
+from quaere.training.proposals import ProposerConfig
 from quaere.training.rollouts import draw_tasks
-from quaere.training.self_play import GenerationConfig, ProposerConfig, place_tasks
+from quaere.training.self_play import GenerationConfig, measure_overlap, measure_repeats, place_tasks
 from quaere.training.settings import HealthSettings
 from village_runs import Told, make_config, make_quoting, run_drzero, run_eve
 

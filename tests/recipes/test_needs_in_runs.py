@@ -4,7 +4,7 @@ import pytest
 from test_draws import Stopped, Stopping
 from test_drzero_resume import contents
 
-from quaere.training.measures import WINDOW, measure_searches_kept
+from quaere.training.step import WINDOW, measure_searches_kept
 from village_runs import make_config, run_drzero
 
 # In both iterations: one step of the proposer, one of generation, seven of the solver.

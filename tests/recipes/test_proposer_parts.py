@@ -10,15 +10,14 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import BadInput
-from quaere.recipes.drawn_documents import Documents
-from quaere.recipes.eve import EveConfig, _open_shards, find_passages, judge_triple
+from quaere.recipes.drawn_documents import Documents, find_passages
+from quaere.recipes.eve import EveConfig, _open_shards, judge_triple
 from quaere.records import Answer, Episode, Hit, Proposal, ProposeTask, Search, SearchResult, Support, Turn
 from quaere.search.searcher import NoSearcher
-from quaere.training.proposals import EvidenceConfig, hear, make_candidate, read_proposal, trace
+from quaere.training.evidence import EvidenceConfig, Verifier, VerifierSettings, hear, trace
+from quaere.training.proposals import ProposerConfig, make_candidate, proposer_advantages, read_proposal
 from quaere.training.rollouts import Stage
-from quaere.training.self_play import ProposerConfig, proposer_advantages
 from quaere.training.step import Step
-from quaere.training.verification import Verifier, VerifierSettings
 
 GIVEN = tiny.passage("The Halm bridge crosses the Oss at Korrin. Orsolya Venn built the Halm bridge in 1702.", number=1)
 FOUND = tiny.passage("Orsolya Venn was born at Tallow, a market town on the lower Oss.", number=2)

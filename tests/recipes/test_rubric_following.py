@@ -21,8 +21,9 @@ from quaere.dialects.report.report_writer import ReportWriter, bind_report, numb
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import ReportTask, Rubric, Weight
-from quaere.rollout.episode import Job, Limits, make_sample, run_episode, run_many
+from quaere.rollout.episode import Job, Limits, run_episode, run_many
 from quaere.rollout.policy import TokenPolicy, open_policy
+from quaere.training.batches import make_sample
 from quaere.training.learner import Learner
 from quaere.training.settings import LearnerSettings
 from quaere.warmup.lessons import build_world

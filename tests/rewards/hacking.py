@@ -10,9 +10,8 @@ part, which is what an invalid proposal earns. Words stand in for tokens.
 from msgspec import Struct, structs
 
 from quaere.chat.spans import locate_span
-from quaere.rewards.format import FormatScore, format_score
 from quaere.rewards.guards import OURS, PAPER, Triple, guarded, refusals
-from quaere.rewards.proposer import EvidenceCheck, TripleReward, triple_reward
+from quaere.rewards.proposer import EvidenceCheck, FormatScore, TripleReward, format_score, triple_reward
 
 NUM_SAMPLES = 5
 

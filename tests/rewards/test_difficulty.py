@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rewards.format import FormatScore
 from quaere.rewards.proposer import (
+    FormatScore,
     ProposerReward,
     difficulty_reward,
     parabola_reward,

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rewards.format import FormatScore, format_score
 from quaere.rewards.proposer import (
-    SolverReward,
+    FormatScore,
     TripleReward,
     brevity_score,
-    cited_answer_reward,
+    format_score,
     proposer_reward,
+    span_reward,
     triple_reward,
 )
 
@@ -144,27 +144,21 @@ def test_rewards_of_proposers_are_bounded_and_add_up(parts, num_right, value, nu
 # --------------------------------------------------------------------------------------------------- solver's reward
 
 
-def test_a_cited_answer_by_hand():
-    # 2 of 3 and 2 of 2 words shared: F1 = 4 / 5.
-    assert cited_answer_reward("the Venn", ["Oss", "Venn"], "Venn built it", "Built it.") == SolverReward(
-        answer=1, span=0.3 * 0.8, total=1 + 0.3 * 0.8
-    )
-    assert cited_answer_reward("Oss", ["Venn"], "Built it!", "the built it") == SolverReward(0, 0.3, 0.3)
-    assert cited_answer_reward("Venn", ["Venn"], "x", "y") == SolverReward(1, 0, 1)
-    assert cited_answer_reward("Venn", ["Venn"], "x", "x", span_weight=1).total == 2
+def test_the_reward_of_a_span_by_hand():
+    assert span_reward("Venn built it", "Built it.") == 0.3 * 0.8  # 2 of 3 and 2 of 2 words shared: F1 = 4 / 5
+    assert span_reward("Built it!", "the built it") == 0.3
+    assert span_reward("x", "y") == 0
+    assert span_reward("x", "x", 1) == 1
 
 
 @pytest.mark.parametrize(("span", "gold"), [("", ""), ("the", "a"), ("", "Venn built it"), ("Venn built it", "")])
 def test_a_span_of_nothing_earns_nothing(span, gold):
-    assert cited_answer_reward("Venn", ["Venn"], span, gold).span == 0
+    assert span_reward(span, gold) == 0
 
 
-@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=40), st.text(max_size=40))
-def test_rewards_of_solvers_are_bounded(answer, gold, span, gold_span):
-    paid = cited_answer_reward(answer, [gold], span, gold_span)
-    assert paid.answer in (0, 1)
-    assert 0 <= paid.span <= 0.3
-    assert paid.total == paid.answer + paid.span
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_rewards_of_spans_are_bounded(span, gold_span):
+    assert 0 <= span_reward(span, gold_span) <= 0.3
 
 
 # ----------------------------------------------------------------------------------------------------------- refusals

@@ -2,17 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rewards.format import (
-    FormatScore,
-    answer_score,
-    contains,
-    find_alternative,
-    format_score,
-    gives_away,
-    names_alternatives,
-    think_score,
-    tool_score,
-)
+from quaere.rewards.answers import contains, find_alternative, gives_away, names_alternatives
+from quaere.rewards.proposer import FormatScore, answer_score, format_score, think_score, tool_score
 
 SOURCE = "The Halm bridge was built by Orsolya Venn in 1950, the year of the great flood of the upper Oss valley."
 GOOD = dict(

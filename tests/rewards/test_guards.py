@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from quaere.errors import BadInput
-from quaere.rewards.format import FormatScore
 from quaere.rewards.guards import GUARDS, OURS, PAPER, Triple, count_earlier, guarded, refusals
+from quaere.rewards.proposer import FormatScore
 from quaere.worlds.world import generate_world
 
 BY_NAME = {item.name: item for item in TRICKS}

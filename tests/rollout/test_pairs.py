@@ -12,8 +12,9 @@ from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact_reward import Pair, find_pairs, token_factors
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.records import Evaluate, Question, Search, SolveTask
-from quaere.rollout.episode import Limits, make_sample, run_episode
+from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
+from quaere.training.batches import make_sample
 from scripted import ScriptedSampler
 
 FOUND = passage("A bridge.")

@@ -14,7 +14,7 @@ from builders import build_candidate, drop_newest_columns
 from quaere.errors import BadInput
 from quaere.records import Candidate, Evidence
 from quaere.runs import Added, Run, add_questions, give_verdicts, judge, make_added
-from quaere.runs.curriculum_audit import ItemFilter, read_items
+from quaere.runs.review import ItemFilter, read_items
 
 SPAN = Evidence("halm.md", 16, 41, "was built by Orsolya Venn")
 

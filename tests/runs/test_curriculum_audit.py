@@ -17,9 +17,8 @@ from quaere.errors import BadInput
 from quaere.records import DropReason, Evidence, Support
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, give_verdicts
-from quaere.runs.curriculum_audit import Item, ItemFilter, check_item, measures, read_items
 from quaere.runs.item_files import COLUMNS, SCORE, QuestionRow, VerdictRow, read_verdict_rows, write_items, write_verl
-from quaere.runs.review import VerdictKind, judge
+from quaere.runs.review import Item, ItemFilter, VerdictKind, check_item, judge, measures, read_items
 
 DOCUMENT = "The Halm bridge was built by Orsolya Venn in 1702."
 SPAN = Evidence("halm.md", 16, 41, "was built by Orsolya Venn")

@@ -15,7 +15,7 @@ from quaere.cli.main import main
 from quaere.errors import BadInput
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints, save_checkpoint
-from quaere.runs.list import delete_folders
+from quaere.runs.summaries import delete_folders
 
 BEST = {"role": "solver", "exact_match": 0.5, "num_questions": 64}
 

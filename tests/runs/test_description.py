@@ -10,7 +10,7 @@ import pytest
 from quaere.errors import BadInput
 from quaere.runs import Run
 from quaere.runs.directory import hold_idle
-from quaere.runs.list import read_brief
+from quaere.runs.summaries import read_brief
 
 
 def test_a_writer_that_has_ended_is_not_named_as_the_one_at_work(tmp_path: Path) -> None:

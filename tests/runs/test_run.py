@@ -45,7 +45,9 @@ from quaere.records import (
     Turn,
 )
 from quaere.runs import Metric, Run, directory, find_run, list_runs, runs_root
-from quaere.runs.directory import Frame, ShardWriter, is_locked, read_frame
+from quaere.runs.directory import is_locked, read_frame
+from quaere.runs.rows import Frame
+from quaere.runs.run import ShardWriter
 
 MakeEpisode = Callable[..., Episode]
 

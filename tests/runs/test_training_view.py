@@ -16,7 +16,8 @@ from quaere.errors import BadInput
 from quaere.recipes.score.harness import HarnessVersion, Statistics, Versions, default_harness
 from quaere.runs import Run, RunState
 from quaere.runs.checkpoints import save_checkpoint
-from quaere.runs.phases import PHASES, CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
+from quaere.runs.rows import PHASES
+from quaere.runs.summaries import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 
 
 def call(*argv: str) -> None:

@@ -23,7 +23,7 @@ from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, Evidence, Support
 from quaere.runs import Event, Run
 from quaere.runs import run as run_module
-from quaere.runs.directory import ShardWriter
+from quaere.runs.run import ShardWriter
 
 # A run as a list of things done, each at a step: ("episodes", step, how many), ("metrics", step, value), ...
 Deed = tuple[str, int, Any]
@@ -69,7 +69,7 @@ in_any_order = st.lists(
 
 @pytest.fixture(params=[64 << 20, 700], ids=["one shard", "many shards"])
 def _shard_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module.directory, "ShardWriter", functools.partial(ShardWriter, shard_bytes=request.param))
+    monkeypatch.setattr(run_module, "ShardWriter", functools.partial(ShardWriter, shard_bytes=request.param))
 
 
 @pytest.mark.usefixtures("_shard_bytes")
@@ -131,7 +131,7 @@ def die(*_):
 path, moment = sys.argv[1:]
 with Run.open(path, write=True) as run:
     if moment == "before the cut":
-        run_module.directory.ShardWriter.cut = die
+        run_module.ShardWriter.cut = die
     elif moment == "in the cut":
         os.truncate = die
     else:

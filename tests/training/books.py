@@ -28,9 +28,10 @@ from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Hit, Question, Search, SolveTask
-from quaere.rollout.episode import Limits, make_sample, run_episode
+from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy, derive_seed
-from quaere.training.adapters import copy_weights
+from quaere.training.actors import copy_weights
+from quaere.training.batches import make_sample
 from quaere.training.learner import Learner
 from quaere.training.rollouts import learn, shuffled
 from quaere.training.settings import LearnerSettings

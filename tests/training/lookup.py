@@ -27,9 +27,10 @@ from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Hit, Question, SolveTask
 from quaere.rewards.answers import exact_match_score
-from quaere.rollout.episode import Limits, make_sample, run_episode
+from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy, derive_seed
-from quaere.training.adapters import copy_weights
+from quaere.training.actors import copy_weights
+from quaere.training.batches import make_sample
 from quaere.training.learner import Learner
 from quaere.training.settings import LearnerSettings
 from scripted import ScriptedSampler

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from quaere.records import Passage
-from quaere.rewards.format import find_alternative
+from quaere.rewards.answers import find_alternative
 from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.chains import Bridge
 from quaere.warmup.documents.checked_question import Draft, Worded

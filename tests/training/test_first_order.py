@@ -14,7 +14,7 @@ from msgspec import structs
 
 import tiny
 from quaere.objectives.policy_gradient import kl_loss, policy_gradient_loss
-from quaere.rollout.episode import Sample
+from quaere.training.batches import Sample
 from quaere.training.learner import Learner
 from quaere.training.settings import LearnerSettings
 

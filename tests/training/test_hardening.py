@@ -41,20 +41,13 @@ from quaere.records import (
     SolveTask,
     Turn,
 )
-from quaere.rewards.format import FormatScore
-from quaere.rewards.proposer import difficulty_reward
+from quaere.rewards.proposer import FormatScore, difficulty_reward
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.index_build import build_index
-from quaere.training.hardening_settings import HardeningConfig
-from quaere.training.proposals import Proposed
+from quaere.training.proposals import Proposed, ProposerConfig, RewardConfig
 from quaere.training.rollouts import rights
-from quaere.training.self_play import (
-    ProposerConfig,
-    RewardConfig,
-    check_self_play,
-    count_steps,
-    plan_self_play,
-)
+from quaere.training.self_play import check_self_play, count_steps, plan_self_play
+from quaere.training.settings import HardeningConfig
 from quaere.warmup.documents.askable_facts import find_facts
 from village_runs import make_config, make_eve, run_drzero
 

@@ -16,10 +16,12 @@ from evaluating import SEARCH as EVALUATED_SEARCH
 from evaluating import evaluate as write_evaluation
 from quaere.chat.renderer import Renderer
 from quaere.dialects.registry import open_solver
+from quaere.dialects.roles import Credit
 from quaere.objectives.policy_gradient import grpo
 from quaere.records import SolveTask
-from quaere.rollout.episode import Credit, Limits, make_sample, run_episode
+from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
+from quaere.training.batches import make_sample
 from quaere.training.information_gain import describe_gains, find_contexts, measure_gains
 from quaere.training.learner import Learner
 from quaere.training.rollouts import learn, shuffled_credits

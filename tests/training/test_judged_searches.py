@@ -13,8 +13,9 @@ from quaere.dialects.evalact import EvaluateSolver, format_fault
 from quaere.dialects.evalact_reward import judge_searches, value_episode
 from quaere.records import Evaluate, Evidence, Hit, Passage, Question, Search, SolveTask
 from quaere.rewards.self_evaluation import auroc, is_good
-from quaere.rollout.episode import Limits, make_sample, run_episode
+from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
+from quaere.training.batches import make_sample
 from quaere.warmup.documents.judged_searches import mask_others, play_judged
 from scripted import ScriptedSampler
 

@@ -14,9 +14,9 @@ from quaere.objectives.policy_gradient import aggregate
 from quaere.policies.native.bridge import use_packed_attention, use_varlen_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.weights import copy_rounded
-from quaere.rollout.episode import Sample
-from quaere.training.adapters import add_adapters, copy_weights
-from quaere.training.batches import packed_logprobs, split_batch
+from quaere.training.actors import copy_weights
+from quaere.training.adapters import add_adapters
+from quaere.training.batches import Sample, packed_logprobs, split_batch
 from quaere.training.learner import Learner
 from quaere.training.settings import AdapterSettings, LearnerSettings
 
@@ -216,7 +216,7 @@ def test_samples_worth_nothing_are_counted_and_not_computed(monkeypatch, aggrega
     for row in (1, 4):
         samples[row] = structs.replace(samples[row], advantages=(0.0,) * len(samples[row].token_ids))
     _, lean = learner_gradients(tiny.model(), samples, monkeypatch, aggregation=aggregation)
-    monkeypatch.setattr("quaere.training.learner._with_gradient", lambda samples: samples)
+    monkeypatch.setattr("quaere.training.batches._with_gradient", lambda samples: samples)
     _, full = learner_gradients(tiny.model(), samples, monkeypatch, aggregation=aggregation)
     assert lean.keys() == full.keys()
     for name, gradient in lean.items():

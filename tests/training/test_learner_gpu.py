@@ -9,10 +9,9 @@ import torch
 import tiny
 from quaere.policies.native.attention import kernel_works
 from quaere.policies.native.bridge import decoder_layers
-from quaere.rollout.episode import Sample
 from quaere.training import estimate
 from quaere.training.adapters import add_adapters
-from quaere.training.batches import split_batch
+from quaere.training.batches import Sample, split_batch
 from quaere.training.learner import Learner
 from quaere.training.settings import AdapterSettings, LearnerSettings
 

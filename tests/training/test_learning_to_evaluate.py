@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from building import play_once, teach_once
 from quaere.dialects.evalact_reward import find_pairs
 from quaere.objectives.policy_gradient import grpo
-from quaere.rollout.episode import make_sample
+from quaere.training.batches import make_sample
 from quaere.training.learner import Learner
 from quaere.training.rollouts import learn, shuffled
 from quaere.training.settings import LearnerSettings

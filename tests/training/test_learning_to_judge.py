@@ -20,8 +20,8 @@ from quaere.dialects.registry import open_solver
 from quaere.objectives.policy_gradient import grpo
 from quaere.records import Search
 from quaere.rewards.self_evaluation import auroc
-from quaere.rollout.episode import Sample, make_sample
 from quaere.rollout.policy import TokenPolicy
+from quaere.training.batches import Sample, make_sample
 from quaere.training.information_gain import measure_gains
 from quaere.training.learner import Learner
 from quaere.training.rollouts import learn, shuffled_credits

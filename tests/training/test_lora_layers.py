@@ -8,7 +8,7 @@ from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import Linear
 from torch import nn
 
-from quaere.training.lora_layers import FusedLinear, fuse
+from quaere.training.adapters import FusedLinear, fuse
 
 
 class Pair(nn.Module):

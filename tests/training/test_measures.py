@@ -16,7 +16,8 @@ from quaere.objectives.policy_gradient import grpo, hrpo
 from quaere.records import ProposeTask, Question, SolveTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
-from quaere.training.measures import (
+from quaere.training.solver_phase import measure_solver
+from quaere.training.step import (
     _rss_unit,
     measure_advantages,
     measure_draws,
@@ -27,7 +28,6 @@ from quaere.training.measures import (
     measure_proposals,
     pass_histogram,
 )
-from quaere.training.solver_phase import measure_solver
 from scripted import ScriptedSampler
 
 SOLVE = SolveTask(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))
@@ -220,7 +220,7 @@ def test_memory():
 
 
 def test_measuring_does_not_load_torch():
-    code = "import sys; import quaere.training.measures as m; m.measure_memory(); print('torch' in sys.modules)"
+    code = "import sys; import quaere.training.step as m; m.measure_memory(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

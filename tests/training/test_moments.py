@@ -7,7 +7,7 @@ import torch
 from msgspec import structs
 
 import tiny
-from quaere.rollout.episode import Sample
+from quaere.training.batches import Sample
 from quaere.training.learner import OPTIMIZER_FILE, Learner
 from quaere.training.settings import LearnerSettings
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from quaere.records import Episode, Question, Search, SearchResult, SolveTask, Turn
 from quaere.training.health import Watch
-from quaere.training.measures import WINDOW, measure_asked, measure_attempts, measure_searches_kept
 from quaere.training.settings import HealthSettings
+from quaere.training.step import WINDOW, measure_asked, measure_attempts, measure_searches_kept
 
 
 def episode(need, num_searches):

@@ -24,7 +24,6 @@ from quaere.records import (
     SolveTask,
     Turn,
 )
-from quaere.training.measures import measure_draws
 from quaere.training.proposals import (
     best_samples,
     judge_attempts,
@@ -45,6 +44,7 @@ from quaere.training.rollouts import (
     rights,
     several_a_step,
 )
+from quaere.training.step import measure_draws
 
 
 class Numbers:

@@ -6,9 +6,10 @@ import torch
 import tiny
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
-from quaere.rollout.episode import Sample
-from quaere.training.adapters import add_adapters, copy_weights, plain_model, save_weights
-from quaere.training.learner import Learner
+from quaere.training.actors import copy_weights
+from quaere.training.adapters import add_adapters
+from quaere.training.batches import Sample, plain_model
+from quaere.training.learner import Learner, save_weights
 from quaere.training.settings import AdapterSettings, LearnerSettings
 
 IDS = torch.arange(3, 23)[None]

@@ -10,7 +10,7 @@ from quaere.chat.renderer import Renderer
 from quaere.chat.spans import shown_passages
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.records import Evidence, Proposal, Search
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.search.index_build import build_index

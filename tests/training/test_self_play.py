@@ -9,15 +9,13 @@ from quaere.objectives.policy_gradient import grpo
 from quaere.records import Candidate, Episode, ProposeTask
 from quaere.rewards.proposer import ProposerReward
 from quaere.training import self_play
-from quaere.training.proposals import read_proposal
+from quaere.training.proposals import ProposerConfig, measure_proposer, read_proposal
 from quaere.training.self_play import (
     GenerationConfig,
-    ProposerConfig,
     SelfPlayConfig,
     _check_curriculum,
     count_batches,
     count_steps,
-    measure_proposer,
     needed_dialects,
     place_tasks,
 )

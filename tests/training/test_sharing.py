@@ -9,9 +9,8 @@ from test_packing import FAMILIES, assert_same, make_model, packed_gradients, pa
 from properties import examples
 from quaere.policies.native.attention import Kind, Packing, varlen_attention
 from quaere.policies.native.bridge import use_varlen_attention
-from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters
-from quaere.training.batches import packed_logprobs, split_batch
+from quaere.training.batches import Sample, packed_logprobs, split_batch
 from quaere.training.learner import Learner
 from quaere.training.settings import AdapterSettings, LearnerSettings
 

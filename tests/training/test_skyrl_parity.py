@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from quaere.rollout.episode import Sample
+from quaere.training.batches import Sample
 from quaere.training.settings import LearnerSettings
 
 URL = os.environ.get("QUAERE_TRAINER_URL", "")
@@ -42,8 +42,8 @@ def tie_shared(model, adapter):
 
 def local_learner(base, folder, settings):
     from quaere.policies.native.bridge import load_model
-    from quaere.training.adapters import add_adapters, load_weights
-    from quaere.training.learner import Learner
+    from quaere.training.adapters import add_adapters
+    from quaere.training.learner import Learner, load_weights
     from quaere.training.settings import AdapterSettings
 
     model = load_model(base, "cpu", "float32", packed=False, as_base=True)

@@ -16,8 +16,8 @@ from quaere.dialects.tag_dialects import NoteSettings, notes_searches
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import BadInput
 from quaere.objectives.pcar import pcar_factors
-from quaere.training.measures import mean_parts
 from quaere.training.rollouts import rights
+from quaere.training.step import mean_parts
 
 FOUND = passage("Orsolya Venn built it.")
 TWO = (search(FOUND), evaluate(9.0), search(FOUND), evaluate(2.0))

@@ -9,8 +9,8 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import TrainingStopped
-from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters
+from quaere.training.batches import Sample
 from quaere.training.learner import Learner
 from quaere.training.settings import AdapterSettings, LearnerSettings
 

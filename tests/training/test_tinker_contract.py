@@ -16,7 +16,7 @@ from msgspec import structs
 
 from quaere.errors import TrainingStopped
 from quaere.policies.tinker import TinkerService
-from quaere.rollout.episode import Sample
+from quaere.training.batches import Sample
 from quaere.training.remote_actors import RemoteRole, SavedState, fetch_adapter, read_archive, read_state, write_adapter
 from quaere.training.settings import LearnerSettings, TrainerSettings
 from quaere.training.tinker_learner import TinkerLearner

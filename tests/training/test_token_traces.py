@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 
 import tiny
 from quaere.records.episodes import TokenTrace
-from quaere.rollout.episode import make_sample
 from quaere.runs import Run
+from quaere.training.batches import make_sample
 from quaere.training.learner import Learner
 from quaere.training.settings import LearnerSettings
 from quaere.training.step import Step, trace_tokens

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from quaere.runs import Run
-from quaere.runs.phases import summarise_phases
+from quaere.runs.summaries import summarise_phases
 from quaere.training.health import Alarm, describe_useless
 from quaere.training.learner import OPTIMIZER_FILE
 from quaere.training.progress import StepProgress

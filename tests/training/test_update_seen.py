@@ -12,12 +12,13 @@ from msgspec import structs
 import tiny
 from quaere.dialects.notes import find_role, load_role
 from quaere.policies.native.bridge import load_model
-from quaere.rollout.episode import Sample
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint
-from quaere.training.adapters import add_adapters, copy_weights, merged_weights, save_weights
+from quaere.training.actors import copy_weights, merged_weights
+from quaere.training.adapters import add_adapters
+from quaere.training.batches import Sample
 from quaere.training.exports import export_role
-from quaere.training.learner import Learner
+from quaere.training.learner import Learner, save_weights
 from quaere.training.settings import AdapterSettings, LearnerSettings
 from quaere.training.step import MIN_TOKENS, compare_update, measure_update
 from quaere.training.training_run import _is_due

@@ -21,13 +21,12 @@ from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import ChatReply, Sampled
 from quaere.records import Answer, Episode, Failure, Malformed, Support, Turn
-from quaere.rollout.episode import Sample, run_many
+from quaere.rollout.episode import run_many
 from quaere.rollout.policy import ChatPolicy, TokenPolicy
 from quaere.search.searcher import NoSearcher
-from quaere.training.adapters import copy_weights
-from quaere.training.learner import Learner
-from quaere.training.settings import LearnerSettings
-from quaere.training.verification import (
+from quaere.training.actors import copy_weights
+from quaere.training.batches import Sample
+from quaere.training.evidence import (
     Claim,
     VerifierSettings,
     open_hosted,
@@ -36,6 +35,8 @@ from quaere.training.verification import (
     verification_jobs,
     verify_claims,
 )
+from quaere.training.learner import Learner
+from quaere.training.settings import LearnerSettings
 
 CLAIM = Claim("c1", "Who built the bridge?", ("Venn",), "Venn built the bridge.")
 TURN = Turn(0, "<answer>Venn</answer>", Answer("Venn"), "stop_string")

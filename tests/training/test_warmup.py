@@ -13,8 +13,7 @@ from quaere.chat.protocol import LAST_SEARCH, STOP
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput
 from quaere.records import Answer, Proposal, Search
-from quaere.rewards.answers import exact_match_score
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, exact_match_score
 from quaere.rollout.episode import Limits
 from quaere.search.index_build import build_index
 from quaere.training.proposals import opens_with_plan, read_proposal

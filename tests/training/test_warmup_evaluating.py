@@ -16,8 +16,7 @@ from quaere.dialects.registry import open_solver
 from quaere.dialects.tag_dialects import read_note
 from quaere.errors import BadInput
 from quaere.records import Answer, Evaluate, Evidence, Hit, Passage, Question, Search, SearchResult, SolveTask, Turn
-from quaere.rewards.answers import exact_match_score
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, exact_match_score
 from quaere.rewards.self_evaluation import auroc
 from quaere.rollout.episode import Limits
 from quaere.warmup.dialects import DIALECTS, needed_turns, roles_of, solver_turns

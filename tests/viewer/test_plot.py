@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.runs import Event
-from quaere.runs.phases import PhaseSummary
+from quaere.runs.summaries import PhaseSummary
 from quaere.viewer.metric_charts import MAX_LINES, ChartData, group_metrics
 from quaere.viewer.plot import (
     BOTTOM,

@@ -11,8 +11,7 @@ from msgspec import structs
 import viewing
 from quaere.records import Proposal, ProposeTask, Support
 from quaere.runs import Run, give_verdicts, judge
-from quaere.runs.curriculum_audit import Item
-from quaere.runs.review import EVERY_ITERATION
+from quaere.runs.review import EVERY_ITERATION, Item
 from quaere.search.index_build import build_index
 from quaere.viewer import page_formats
 from quaere.viewer.attempt_groups import MISQUOTED, UNSEEN, find_fault

@@ -25,10 +25,8 @@ from quaere.evaluation.qa.curriculum_quality import Asked, measure_quality, of_c
 from quaere.recipes.registry import find_recipe
 from quaere.records import DropReason
 from quaere.rollout.question_files import read_questions
-from quaere.runs import Run, add_questions, give_verdicts, judge
-from quaere.runs.curriculum_audit import Item, ItemFilter, check_item, find_item, read_items
-from quaere.runs.curriculum_changes import plan_add, plan_import, settle_evidence
-from quaere.runs.item_files import item_rows, read_question_rows, read_verdict_rows, write_items, write_verl
+from quaere.runs import Run, add_questions, give_verdicts, item_files, judge
+from quaere.runs.review import Item, ItemFilter, check_item, find_item, read_items
 from quaere.search.index import Index, open_index
 from quaere.setting_types import Count
 from quaere.training.config import config_from_yaml
@@ -198,7 +196,7 @@ def _list(args: argparse.Namespace) -> None:
         page = found[args.offset : args.offset + limit]
         page, _, said = _check_evidence(run, args, page)
         if args.json:
-            print(as_json(item_rows(page, run.info.id)))
+            print(as_json(item_files.item_rows(page, run.info.id)))
             return
         num_lost = len(run.verdicts().keys() - {item.candidate.id for item in read_items(run)})
     open_console().print(render_items(page, found, args.offset, args.name, said, num_lost))
@@ -212,7 +210,7 @@ def _show(args: argparse.Namespace) -> None:
     evidence = item.candidate.evidence
     document = index.document(evidence.doc_id) if index and evidence and item.evidence_state == "verbatim" else ""
     if args.json:
-        (row,) = item_rows([item], run.info.id)
+        (row,) = item_files.item_rows([item], run.info.id)
         beyond = {"problem": item.problem, "outdated": item.outdated, "episode_metrics": paid, "documents": said}
         print(as_json({**row, **beyond}))
         return
@@ -248,11 +246,11 @@ def _export(args: argparse.Namespace) -> None:
         if args.verl:
             protocol = _solver_protocol(run)
             found = [item for item in found if item.learned]
-            write_verl(args.file, [item.candidate for item in found], protocol, run.info.id)
+            item_files.write_verl(args.file, [item.candidate for item in found], protocol, run.info.id)
             _tell({"exported": len(found)}, args)
             return
         found, _, said = _check_evidence(run, args, found)
-    write_items(args.file, found, run.info.id)
+    item_files.write_items(args.file, found, run.info.id)
     counts = {"exported": len(found)}
     if num_wrong := sum(item.evidence_state == "mismatch" for item in found):
         counts["with evidence that is not in its document"] = num_wrong
@@ -262,8 +260,8 @@ def _export(args: argparse.Namespace) -> None:
 def _import(args: argparse.Namespace) -> None:
     """Set the verdicts of the candidates in a file to what the file says; an empty verdict removes one."""
     with _open(args) as run:
-        rows, items = read_verdict_rows(args.file), read_items(run)
-        verdicts, clear, counts = plan_import(rows, items, str(args.file), args.name)
+        rows, items = item_files.read_verdict_rows(args.file), read_items(run)
+        verdicts, clear, counts = item_files.plan_import(rows, items, str(args.file), args.name)
     give_verdicts(run.path, verdicts, clear=clear)
     _tell(counts, args)
 
@@ -274,10 +272,12 @@ def _add(args: argparse.Namespace) -> None:
         if run.info.kind != "evolve":
             said = f"run {run.info.id} is of kind {run.info.kind}: it has no solver to train on questions"
             raise BadInput(said, hint="name a run of `quaere evolve`")
-        rows = read_question_rows(args.file)
-        planned, counts = plan_add(rows, read_items(run), str(args.file), iteration=args.only, take_all=args.all)
+        rows = item_files.read_question_rows(args.file)
+        planned, counts = item_files.plan_add(
+            rows, read_items(run), str(args.file), iteration=args.only, take_all=args.all
+        )
         checked, _, said = _check_evidence(run, args, [Item(item.candidate) for item in planned])
-        added = [settle_evidence(item, one) for item, one in zip(planned, checked, strict=True)]
+        added = [item_files.settle_evidence(item, one) for item, one in zip(planned, checked, strict=True)]
     add_questions(run.path, added)
     num_reduced = sum(before != after for before, after in zip(planned, added, strict=True))
     reduced = {"with evidence kept as mere text": num_reduced} if num_reduced else {}

@@ -15,8 +15,7 @@ from quaere.api.printing import cells, count, plain_table
 from quaere.cli.episode_view import labelled, trim
 from quaere.cli.terminal import printable
 from quaere.records import Candidate, Evidence
-from quaere.runs.curriculum_audit import Item
-from quaere.runs.review import EVERY_ITERATION, Verdict
+from quaere.runs.review import EVERY_ITERATION, Item, Verdict
 
 _CONTEXT_CHARS = 240
 _ID_WIDTH = 24  # longer ids are continued on the next line

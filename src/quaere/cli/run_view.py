@@ -21,7 +21,7 @@ from quaere.recipes.score.harness import HarnessVersion, Versions, describe_chan
 from quaere.records import Candidate
 from quaere.runs import EpisodeRow, Event, Metric, Run, RunInfo, RunState, describe_state, next_command
 from quaere.runs.checkpoints import Best, find_checkpoints
-from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
+from quaere.runs.summaries import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 
 # Columns of the table of phases, if measured: as many as fit into 80 characters; `--metrics` shows the others.
 _HEADLINES = ("reward/mean", "passes/mean", "policy/entropy", "mismatch/mean")

@@ -32,7 +32,7 @@ from quaere.records import Support
 from quaere.rollout.policy import Policy, open_policy
 from quaere.search.index import open_index
 from quaere.setting_types import Folder, PositiveCount
-from quaere.training.verification import Claim, Form, VerifierSettings, open_hosted, verify_claims
+from quaere.training.evidence import Claim, Form, VerifierSettings, open_hosted, verify_claims
 
 _QUESTION_CHARS = 60
 

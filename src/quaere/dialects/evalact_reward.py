@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from quaere.chat.protocol import was_searched
 from quaere.dialects.evalact import BadScore, EvaluateSolver, ThinkBeforeEvaluate, format_fault
 from quaere.dialects.roles import (
     AnswerScore,
+    Credit,
     DialectSettings,
     Remarks,
     Solver,
@@ -44,7 +45,7 @@ from quaere.rewards.self_evaluation import (
     is_good,
     value_searches,
 )
-from quaere.rollout.episode import Credit, Limits
+from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeFloat, PositiveFraction
 
@@ -316,13 +317,8 @@ def open_solver(options: SolverOptions) -> Solver:
     """
     settings = options.settings
     assert isinstance(settings, EvaluationSettings)
-    protocol = EvaluateSolver(
-        style=options.style,
-        evidence=options.evidence,
-        bad_score=settings.bad_score,
-        think_before_evaluate=settings.think_before_evaluate,
-        abstention=options.abstention,
-    )
+    rules: dict[str, Any] = {name: getattr(settings, name) for name in ("bad_score", "think_before_evaluate")}
+    protocol = EvaluateSolver(**options.prompts, **rules)
     pay = partial(pay_evaluated, score=options.score, settings=settings)
     weigh = partial(weigh_pairs, settings=settings) if settings.pcar else None
     credit = partial(credit_scores, settings=settings) if settings.brier else None

@@ -294,7 +294,7 @@ def reading_checkpoint(folder: Path) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------------------- loading
 
 
-def load_role(weights: RoleWeights, *, device: str = "cpu", dtype: str = "float32") -> Any:
+def load_role(weights: RoleWeights, *, dtype: str = "float32") -> Any:
     """The role as one model without adapter, with the native engine's attention.
 
     An adapter is added to the weights in float32 and only the sum is rounded, as in training: in bfloat16 the role
@@ -302,7 +302,7 @@ def load_role(weights: RoleWeights, *, device: str = "cpu", dtype: str = "float3
     """
     from quaere.policies.native.bridge import load_model
 
-    return load_model(weights.model, device, dtype)
+    return load_model(weights.model, "cpu", dtype)
 
 
 def role_policy(weights: RoleWeights, **engine: Unpack[EngineOptions]) -> TokenPolicy:

@@ -12,7 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct, structs
 
@@ -31,9 +31,8 @@ from quaere.chat.protocol import (
     read_answer,
 )
 from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Task, Turn
-from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, is_abstention
-from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rollout.episode import Credit, Limits
+from quaere.rewards.answers import ABSTENTION, AbstentionRewards, exact_match_score, f1_score, is_abstention
+from quaere.rollout.episode import Limits
 from quaere.setting_types import check_settings
 
 Opened = TypeVar("Opened", covariant=True)
@@ -72,6 +71,17 @@ def is_right(episode: Episode) -> bool:
 def refuses_rightly(episode: Episode) -> bool:
     """True if the policy abstained from a question that has no answer."""
     return episode.abstained and not read_outcome(episode)[1]
+
+
+class Credit(Struct, frozen=True):
+    """An advantage of the tokens `[start, end)` of an episode, besides the episode's own.
+
+    Credit(start=391, end=420, value=0.05)
+    """
+
+    start: int
+    end: int
+    value: float
 
 
 def pay_exact_match(episode: Episode) -> dict[str, float]:
@@ -164,6 +174,11 @@ class SolverOptions(Struct, frozen=True):
     settings: DialectSettings = DialectSettings()
     score: AnswerScore = "exact_match"
     abstention: bool = False
+
+    @property
+    def prompts(self) -> dict[str, Any]:
+        """What every protocol of a solver is told: `SolverProtocol(**options.prompts)`."""
+        return {"style": self.style, "evidence": self.evidence, "abstention": self.abstention}
 
     @property
     def plain_pay(self) -> Pay:

@@ -245,7 +245,7 @@ class TagTurns(SolverTurns):
 
 def _open_tagged(dialect: TagDialect, options: SolverOptions) -> Solver:
     """A tag dialect's solver: reward for the answer, else for a note that contains it if the dialect has notes."""
-    protocol = TagSolver(dialect, style=options.style, evidence=options.evidence, abstention=options.abstention)
+    protocol = TagSolver(dialect, **options.prompts)
     if not isinstance(options.settings, NoteSettings):
         return Solver(protocol, options.plain_pay)
     return Solver(protocol, partial(pay_noted, score=options.score, settings=options.settings))

@@ -222,9 +222,7 @@ class ToolCallTurns(SolverTurns, ProposerTurns):
 
 def open_solver(options: SolverOptions) -> Solver:
     """Dr. Zero's solver: JSON calls, reward for the answer."""
-    protocol = ToolCallSolver(
-        guided=options.guided, style=options.style, evidence=options.evidence, abstention=options.abstention
-    )
+    protocol = ToolCallSolver(guided=options.guided, **options.prompts)
     return Solver(protocol, options.plain_pay)
 
 

@@ -15,12 +15,12 @@ The methods without any search, `direct` and `cot`, are in `closed_book.py`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
 from quaere.chat.markup import MAX_QUERY_CHARS, THOUGHT, find_blocks, first_fault, has_unclosed, query_faults
-from quaere.chat.protocol import Message, PromptStyle, Quoted, format_results
+from quaere.chat.protocol import Message, PromptStyle, Protocol, Quoted, format_results
 from quaere.dialects.roles import Solver, SolverDialect, SolverOptions, SolverProtocol, read_first
 from quaere.dialects.tag_dialects import TagSolver
 from quaere.records import Action, Malformed, Search, SearchResult, SolveTask, Task, Turn
@@ -136,16 +136,10 @@ class SearchO1Solver(TagSolver):
         return whole.rpartition("<notes>")[2].replace("</notes>", "").strip() or _NO_NOTES
 
 
-def _open_search_o1(options: SolverOptions) -> Solver:
-    protocol = SearchO1Solver(style=options.style, evidence=options.evidence, abstention=options.abstention)
-    return Solver(protocol, options.plain_pay)
+def _open(protocol: Callable[..., Protocol], options: SolverOptions) -> Solver:
+    return Solver(protocol(**options.prompts), options.plain_pay)
 
 
-def _open(method: Method, options: SolverOptions) -> Solver:
-    protocol = UntrainedSolver(method, style=options.style, evidence=options.evidence, abstention=options.abstention)
-    return Solver(protocol, options.plain_pay)
-
-
-RAG = SolverDialect(partial(_open, "rag"), limits=Limits(max_turns=2))
-SEARCH_O1 = SolverDialect(_open_search_o1)
-IRCOT = SolverDialect(partial(_open, "ircot"), limits=Limits(max_turns=6, turn_tokens=128))
+RAG = SolverDialect(partial(_open, partial(UntrainedSolver, "rag")), limits=Limits(max_turns=2))
+SEARCH_O1 = SolverDialect(partial(_open, SearchO1Solver))
+IRCOT = SolverDialect(partial(_open, partial(UntrainedSolver, "ircot")), limits=Limits(max_turns=6, turn_tokens=128))

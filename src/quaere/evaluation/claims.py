@@ -24,7 +24,7 @@ from quaere.evaluation.intervals import Interval, bootstrap_interval
 from quaere.records import Evidence, Support
 from quaere.search.index import Index
 from quaere.search.json_lines import BadLines, decode_lines
-from quaere.training.verification import Claim
+from quaere.training.evidence import Claim
 
 _HINT = 'each line needs {"question": "...", "answer": "...", "evidence": "..."}'
 _MEANS = ("value", "chance_with", "chance_without")

@@ -5,3 +5,5 @@ from typing import Literal
 # Here, and not in `policy_gradient.py`, because settings use them and must not load torch.
 Aggregation = Literal["token_mean", "sequence_mean", "token_sum"]
 Divergence = Literal["k1", "k2", "k3"]
+LoneGroup = Literal["zero", "raw"]
+DELTA = 1e-6

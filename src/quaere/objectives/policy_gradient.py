@@ -28,17 +28,14 @@ Shapes: B episodes or sequences, T tokens, G groups, P pairs.
 # ruff: noqa: N803, N806 (capitals are shapes)
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from msgspec import Struct
 from torch import Tensor
 
-from quaere.objectives import Aggregation, Divergence
+from quaere.objectives import DELTA, Aggregation, Divergence, LoneGroup
 
-LoneGroup = Literal["zero", "raw"]
-
-DELTA = 1e-6
 # Bound on log-ratios before exp. e^20 is half a billion: beyond any meaningful ratio, and below float32's overflow.
 MAX_LOG_RATIO = 20.0
 

@@ -5,6 +5,7 @@ Documents(index, ProposerConfig(held_back="held.jsonl")).draw(range(64), seed=7,
 """
 
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from quaere.recipes.selector import Choice, Selector
 from quaere.records import Passage, ProposeTask
 from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
+from quaere.search.searcher import Searcher
+from quaere.training.proposals import ProposerConfig
 from quaere.training.rollouts import Passages, draw_hops, draw_tasks
-from quaere.training.self_play import ProposerConfig
 from quaere.warmup.documents.held_back import find_documents
 
 
@@ -91,3 +93,33 @@ def leave_out(passages: Passages, held: Collection[str], among: Mask | None) -> 
     if not kept.any():
         raise BadInput("the questions of proposer.held_back are about all documents: none is left to ask about")
     return kept
+
+
+def split_documents(passages: Passages, held_out_share: float, seed: int) -> tuple[Mask, Mask]:
+    """Masks of the passages the proposer learns from and of those held out; a document is never split.
+
+    first, held_out = split_documents(index, 0.2, seed=7)      # first[17] != held_out[17]
+    """
+    limit = int(held_out_share * 2**63)
+    sides: dict[str, bool] = {}
+    held_out = np.zeros(len(passages), dtype=bool)
+    for number in range(len(passages)):
+        document = passages.passage(number).doc_id
+        if document not in sides:
+            sides[document] = derive_seed(seed, "shard", document) % 2**63 < limit
+        held_out[number] = sides[document]
+    if held_out.all() or not held_out.any():
+        raise BadInput(
+            f"{len(sides)} documents cannot be split into two shards with held_out_share={held_out_share:g}",
+            hint="--set phase_b_documents=same",
+        )
+    return ~held_out, held_out
+
+
+async def find_passages(questions: str | Path, searcher: Searcher) -> list[Passage]:
+    """The best hit for each question of a file or data set, without duplicates."""
+    found = await searcher.search([question.text for question in read_questions(questions)], 1)
+    passages = dict.fromkeys(hits[0].passage for hits in found if hits)
+    if not passages:
+        raise BadInput(f"no question of {questions} finds a passage of the index", hint="check --index and the file")
+    return list(passages)

@@ -35,16 +35,19 @@ from quaere.records import Candidate, DropReason, ProposeTask
 from quaere.rewards.proposer import proposer_reward
 from quaere.runs import Run
 from quaere.search.searcher import Searcher, Without
+from quaere.training.given import SINGLE_GPU
 from quaere.training.progress import Reporter
 from quaere.training.proposals import (
     Proposed,
+    ProposerConfig,
     can_be_judged,
     judge_attempts,
     judge_form,
     keep_best,
     make_candidate,
-    measure_verdicts,
+    measure_proposer,
     propose_jobs,
+    proposer_advantages,
     remember_questions,
 )
 from quaere.training.rollouts import Stage, learn, rights
@@ -52,18 +55,17 @@ from quaere.training.run_setup import check_openable, open_run
 from quaere.training.self_play import (
     LARGE_LOOP,
     ROLES,
-    ProposerConfig,
     SelfPlayConfig,
     check_self_play,
     count_steps,
     generation_steps,
-    measure_proposer,
+    measure_verdicts,
     needed_dialects,
     place_tasks,
     plan_self_play,
-    proposer_advantages,
     refuse_hardening,
 )
+from quaere.training.settings import TINY_RUN
 from quaere.training.solver_phase import practise, solver_of
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
@@ -95,24 +97,19 @@ PRESETS: dict[str, dict[str, object]] = {
         "validation.questions": 0,  # no validation: the last checkpoint is the result
     },
     "single-gpu": {
+        **SINGLE_GPU,
         "proposer.batch": 64,
         "proposer.learner.learning_rate": 2e-5,
         "proposer.learner.warmup_ratio": 0.1,
         "proposer.learner.min_warmup_steps": 5,
         "generation.batch": 64,
         "generation.attempts": 5,
-        "solver.batch": 32,
-        "solver.learner.learning_rate": 2e-5,
-        "solver.learner.warmup_ratio": 0.1,
-        "solver.learner.min_warmup_steps": 5,
-        "adapter.rank": 16,
         "proposer.learner.gradient_checkpointing": True,
-        "solver.learner.gradient_checkpointing": True,
     },
     "large-gpu": {**LARGE_LOOP, "iterations": 1},
     "demo": {
+        **TINY_RUN,
         "iterations": 1,
-        "prompts": "brief",
         "proposer.steps": 2,
         "proposer.batch": 4,
         "proposer.hop_ratio": (1,),
@@ -121,14 +118,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "proposer.learner.learning_rate": 1e-4,
         "generation.candidates": 6,
         "generation.batch": 6,
-        "solver.steps": 2,
-        "solver.batch": 2,
-        "solver.attempts": 3,
         "solver.limits": {"max_turns": 3, **_SHORT, "topk": 1},
-        "solver.learner.learning_rate": 1e-4,
-        "adapter.rank": 8,
-        "checkpoints.every": 1,
-        "checkpoints.keep": 2,
     },
 }
 

@@ -28,10 +28,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
 from msgspec import structs
 
 from quaere.chat.protocol import Quoted
@@ -39,28 +37,35 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects.roles import Solver
 from quaere.errors import BadInput
 from quaere.recipes import drzero
-from quaere.recipes.drawn_documents import Documents, Shard, list_held
+from quaere.recipes.drawn_documents import Documents, Shard, find_passages, list_held, split_documents
 from quaere.recipes.drzero import DrZero
-from quaere.recipes.passage_clusters import Mask, embed_index, sklearn_missing
+from quaere.recipes.passage_clusters import embed_index, sklearn_missing
 from quaere.recipes.registry import Recipe
 from quaere.recipes.selector import Selector, SelectorSettings, last_reward, pulled_questions
-from quaere.records import Answer, Candidate, DropReason, Episode, Passage, SolveTask, Support
+from quaere.records import Answer, Candidate, DropReason, Episode, SolveTask, Support
 from quaere.rewards.guards import OURS
-from quaere.rewards.proposer import brevity_score, cited_answer_reward, triple_reward
-from quaere.rollout.policy import ChatPolicy, derive_seed
+from quaere.rewards.proposer import brevity_score, span_reward, triple_reward
+from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.search.searcher import Searcher
 from quaere.setting_types import PositiveInt, ProperFraction
+from quaere.training.evidence import (
+    EvidenceConfig,
+    Verifier,
+    VerifierSettings,
+    check_evidence,
+    hear,
+    open_hosted,
+    trace,
+)
 from quaere.training.progress import Reporter
-from quaere.training.proposals import EvidenceConfig, Proposed, can_be_judged, check_evidence, hear, trace
+from quaere.training.proposals import Proposed, ProposerConfig, RewardConfig, can_be_judged
 from quaere.training.rollouts import Passages, rights
 from quaere.training.run_setup import Opened, check_openable, open_run
 from quaere.training.self_play import (
     ROLES,
     GenerationConfig,
-    ProposerConfig,
-    RewardConfig,
     SelfPlayConfig,
     check_self_play,
     count_steps,
@@ -72,7 +77,6 @@ from quaere.training.settings import LearnerSettings
 from quaere.training.solver_phase import SolverConfig
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
-from quaere.training.verification import Verifier, VerifierSettings, open_hosted
 
 _UNKNOWN = ("unfinished", "spoiled")  # a search failed, so nothing is known about the question
 MAX_GRAD_NORM = 0.1  # EVE-Agent's value; Dr. Zero's tables have two
@@ -235,18 +239,16 @@ def pay_cited_answer(
     format (`gated`), the span earns nothing either, nor with `evidence.paid=verbatim` if it is in no text shown.
     """
     assert isinstance(episode.task, SolveTask)
-    question = episode.task.question
     answer = episode.outcome if isinstance(episode.outcome, Answer) else Answer("")
-    candidate = curriculum[question.id]
+    candidate = curriculum[episode.task.question.id]
     # A made-up span proves nothing: a solver that repeats it would be rewarded for inventing evidence. A span that a
     # person added is accepted unchecked.
     is_made_up = candidate.evidence is None and not candidate.added
     gold_span = "" if is_made_up and evidence.gold == "verbatim" else candidate.gold_span
-    cited = cited_answer_reward(answer.text, question.answers, answer.span, gold_span, span_weight=evidence.span_weight)
     paid = dict(solver.pay(episode))
     is_verbatim = find_evidence(answer.span, shown_passages(episode)) is not None
     is_unpaid = (solver.gated and not paid["format/held"]) or (evidence.paid == "verbatim" and not is_verbatim)
-    span = 0.0 if is_unpaid else cited.span
+    span = 0.0 if is_unpaid else span_reward(answer.span, gold_span, evidence.span_weight)
     return {
         "reward/answer": paid["reward/total"],
         **paid,
@@ -387,15 +389,8 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
         if config.prompt_source == "selector":
             selector = Selector(embed_index(opened.index, store.path / "embeddings"), config.selector, config.seed)
         first, second = await _open_shards(config, opened, selector)
-        training = TrainingRun(
-            config,
-            store,
-            opened.actors,
-            reporter,
-            count_steps(config),
-            read_document=opened.read_document,
-            memory=selector,
-        )
+        how: dict[str, Any] = {"read_document": opened.read_document, "memory": selector}
+        training = TrainingRun(config, store, opened.actors, reporter, count_steps(config), **how)
         documents = {"first": first, "second": second}
         await Eve(config, training, opened.searcher, **documents, selector=selector, scorer=scorer).evolve()
 
@@ -412,36 +407,6 @@ async def _open_shards(config: EveConfig, opened: Opened, selector: Selector | N
     masks = split_documents(passages, config.held_out_share, config.seed)
     first, second = (Documents(passages, config.proposer, mask, selector) for mask in masks)
     return first, second
-
-
-def split_documents(passages: Passages, held_out_share: float, seed: int) -> tuple[Mask, Mask]:
-    """Masks of the passages the proposer learns from and of those held out; a document is never split.
-
-    first, held_out = split_documents(index, 0.2, seed=7)      # first[17] != held_out[17]
-    """
-    limit = int(held_out_share * 2**63)
-    sides: dict[str, bool] = {}
-    held_out = np.zeros(len(passages), dtype=bool)
-    for number in range(len(passages)):
-        document = passages.passage(number).doc_id
-        if document not in sides:
-            sides[document] = derive_seed(seed, "shard", document) % 2**63 < limit
-        held_out[number] = sides[document]
-    if held_out.all() or not held_out.any():
-        raise BadInput(
-            f"{len(sides)} documents cannot be split into two shards with held_out_share={held_out_share:g}",
-            hint="--set phase_b_documents=same",
-        )
-    return ~held_out, held_out
-
-
-async def find_passages(questions: str | Path, searcher: Searcher) -> list[Passage]:
-    """The best hit for each question of a file or data set, without duplicates."""
-    found = await searcher.search([question.text for question in read_questions(questions)], 1)
-    passages = dict.fromkeys(hits[0].passage for hits in found if hits)
-    if not passages:
-        raise BadInput(f"no question of {questions} finds a passage of the index", hint="check --index and the file")
-    return list(passages)
 
 
 def check(config: EveConfig) -> None:

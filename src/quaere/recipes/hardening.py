@@ -25,18 +25,17 @@ from quaere.errors import BadInput
 from quaere.recipes.drawn_documents import Documents
 from quaere.recipes.drzero import DrZero
 from quaere.records import Candidate, ProposeTask, Question, searches_needed
-from quaere.rewards.answers import exact_match_score
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, exact_match_score
 from quaere.rollout.policy import Policy, derive_seed, open_policy
 from quaere.runs import Run
 from quaere.search.index import Index
 from quaere.search.searcher import Searcher
 from quaere.training.given import read_given, take_given
-from quaere.training.hardening_settings import HardeningConfig
 from quaere.training.progress import Reporter
 from quaere.training.proposals import Proposed, remember_questions
 from quaere.training.run_setup import open_run
 from quaere.training.self_play import ROLES, SelfPlayConfig, count_documents, count_steps
+from quaere.training.settings import HardeningConfig
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 from quaere.warmup.documents.askable_facts import find_facts, page_name

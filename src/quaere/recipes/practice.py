@@ -1,4 +1,4 @@
-"""Recipes on given questions, from top to bottom: EvalAct, Eval-RAR, Search-R1, AutoRefine and R1.
+"""Recipes on given questions, from top to bottom: EvalAct, Eval-RAR, Search-R1, AutoRefine, R1 and SFT.
 
     repeat:
         draw questions, and let the solver play G episodes of each
@@ -8,16 +8,27 @@
 
 They differ in the solver's dialect, which is its prompts, its reward and its token weights (`dialects/registry.py`),
 and in their papers' settings: each is a config and a row at the end of this file. Retrieved text carries no loss.
+
+SFT, the baseline that neither searches nor tries, writes the episode in which each question is answered at once with
+its first accepted answer, and makes those answers likelier. The prompt is that of its dialect, so that the trained
+model is asked in evaluation as it was taught.
 """
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from msgspec import structs
 
 from quaere.chat.protocol import Protocol
+from quaere.dialects.roles import Solver, is_right
+from quaere.errors import TrainingStopped
 from quaere.recipes.registry import Recipe
+from quaere.records import Episode, Question, SolveTask
+from quaere.rewards.answers import ABSTENTION
 from quaere.rollout.episode import Limits
 from quaere.setting_types import NonNegativeFloat
+from quaere.training.batches import make_sample
 from quaere.training.given import (
     DEMO,
     LARGE_GPU,
@@ -28,8 +39,12 @@ from quaere.training.given import (
     plan_practice,
     train_practice,
 )
+from quaere.training.rollouts import Stage
 from quaere.training.settings import LearnerSettings
-from quaere.training.solver_phase import SolverConfig, solver_of
+from quaere.training.solver_phase import AbstentionSettings, SolverConfig, practise, solver_of
+from quaere.training.step import Step
+from quaere.training.training_run import TrainingRun
+from quaere.warmup.scripted_episodes import Attempt, demonstrate
 
 Presets = dict[str, dict[str, object]]
 
@@ -154,6 +169,19 @@ class R1Config(PracticeConfig, frozen=True, forbid_unknown_fields=True):
     solver: SolverConfig = CLOSED_BOOK
 
 
+class SftConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of supervised fine-tuning on given answers.
+
+    An episode: the question, and <answer> with its first accepted answer; nothing is searched for. One episode is
+    written of each question and none is compared with others: `solver.attempts` and what concerns groups have no
+    effect.
+
+        SftConfig(model="base", index="demo/index", questions="train.jsonl")
+    """
+
+    solver: SolverConfig = structs.replace(CLOSED_BOOK, dialect="direct")
+
+
 # The settings that each preset changes. The defaults differ from the paper only in the settings that `paper` lists. A
 # mean over the tokens of each episode gives tokens of short episodes more weight, which rewards searching less. A KL
 # term as weak as the papers' costs a forward pass of the reference model and has no effect.
@@ -179,6 +207,8 @@ CLOSED_PRESETS: Presets = {
     }
     for name, preset in PRESETS.items()
 }
+
+SFT_PRESETS: Presets = {**CLOSED_PRESETS, "paper": {**CLOSED_PRESETS["paper"], "solver.learner.kl_beta": 0.0}}
 
 # ------------------------------------------------------------------------------------------------------------- the loop
 
@@ -206,6 +236,44 @@ def practice_recipe(name: str, schema: type[PracticeConfig], summary: str, prese
     )
 
 
+async def imitate(training: TrainingRun, stage: Stage, iteration: int, config: SolverConfig, **how: Any) -> None:
+    """Train the solver on the accepted answers to its questions (see `practise`)."""
+    answering = structs.replace(config, abstention=AbstentionSettings())  # no answer is hidden
+    await practise(training, stage, iteration, answering, **how, learn_from=learn_answers)
+
+
+async def learn_answers(
+    training: TrainingRun, stage: Stage, step: Step, asked: Sequence[Question], config: SolverConfig, solver: Solver
+) -> None:
+    """Make the accepted answers to a step's questions likelier (cross-entropy)."""
+    written = [await _write_answer(stage, solver, one, config, f"{step.name}-{one.id}") for one in asked]
+    episodes = [episode for episode in written if is_right(episode)]
+    if not episodes:
+        said = "no answer of the batch fits into the limits after its prompt"
+        raise TrainingStopped(said, hint="raise solver.limits.sequence_tokens or solver.limits.turn_tokens")
+    # Nobody sampled these tokens, so there is no sampler to differ from.
+    learned = step.learner.step([make_sample(episode, 1.0) for episode in episodes])
+    step.metrics |= {name: value for name, value in learned.items() if not name.startswith("mismatch/")}
+    step.metrics["solver/unwritten"] = float(len(written) - len(episodes))
+    for episode in episodes:
+        step.keep(episode, solver.pay(episode))
+
+
+async def _write_answer(stage: Stage, solver: Solver, question: Question, config: SolverConfig, name: str) -> Episode:
+    """The episode of a solver that answers, or abstains, as it should; one whose answer does not fit is not right."""
+    written = f"<answer>{next(filter(str.strip, question.answers), ABSTENTION)}</answer>"
+    attempt = Attempt(name, SolveTask(question), lambda turns, shown: written, solver.protocol)
+    return await demonstrate(attempt, stage.searcher, stage.actors.policy.renderer, config.limits, name="labels")
+
+
+def plan_sft(config: PracticeConfig) -> list[tuple[str, str]]:
+    """Lines of a dry run: one episode of each question."""
+    return plan_practice(structs.replace(config, solver=structs.replace(config.solver, attempts=1)))
+
+
+# -------------------------------------------------------------------------------------------------------- registration
+
+
 EVALACT = practice_recipe(
     "evalact",
     EvalActConfig,
@@ -225,4 +293,9 @@ AUTOREFINE = practice_recipe(
 )
 R1 = practice_recipe(
     "r1", R1Config, "a solver that thinks and answers from memory, paid for the right answer", CLOSED_PRESETS
+)
+SFT = structs.replace(
+    practice_recipe("sft", SftConfig, "supervised fine-tuning on given answers, without a search", SFT_PRESETS),
+    plan=plan_sft,
+    train=partial(train_practice, practise=imitate),
 )

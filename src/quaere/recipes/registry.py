@@ -60,7 +60,7 @@ _RECIPES = Registry(
         "search-r1": "quaere.recipes.practice:SEARCH_R1",
         "autorefine": "quaere.recipes.practice:AUTOREFINE",
         "r1": "quaere.recipes.practice:R1",
-        "sft": "quaere.recipes.supervised:SFT",
+        "sft": "quaere.recipes.practice:SFT",
         "score": "quaere.recipes.score.train:SCORE",
         "report-grpo": "quaere.recipes.report_baselines:REPORT_GRPO",
         "report-dpo": "quaere.recipes.report_baselines:REPORT_DPO",

@@ -31,11 +31,10 @@ from quaere.objectives.policy_gradient import Advantages, dpo_advantages, grpo
 from quaere.recipes.registry import Recipe
 from quaere.records import Harness, Rubric
 from quaere.rewards.reports import ReportPay, check_report, report_reward
-from quaere.rollout.episode import Sample, make_sample
 from quaere.runs import Run
 from quaere.setting_types import PositiveFloat
 from quaere.training.assessments import Assessed, Verdict, assess_reports, measure_assessments, view_reports
-from quaere.training.measures import mean_parts, measure_advantages
+from quaere.training.batches import Sample, make_sample
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
     DEMO,
@@ -62,7 +61,7 @@ from quaere.training.report_run import (
 from quaere.training.rollouts import Stage, check_finite, coin, shuffled
 from quaere.training.run_setup import check_openable
 from quaere.training.settings import LearnerSettings
-from quaere.training.step import Step
+from quaere.training.step import Step, mean_parts, measure_advantages
 
 JUDGE = "judge"  # a role that is never trained
 HARNESS = Harness(0, POOL)

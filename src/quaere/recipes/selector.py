@@ -44,7 +44,7 @@ from quaere.recipes.passage_clusters import (
 from quaere.records import Candidate
 from quaere.rollout.policy import derive_seed
 from quaere.runs import Run
-from quaere.runs.phases import PHASES
+from quaere.runs.rows import PHASES
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
 
 PreviousMean = Literal["raw reward", "arm mean"]

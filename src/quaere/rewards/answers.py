@@ -1,9 +1,22 @@
-"""Answer comparison for training and evaluation: normalisation, exact match, token F1, and the years of dates."""
+"""Answers: how they are compared in training and evaluation, found in texts and questions, and abstained from.
+
+exact_match_score("the Halm bridge", ["Halm Bridge"]) -> 1.0
+gives_away("Did Venn build Halm?", "Venn") -> True
+year_of("May 1702") -> 1702
+is_abstention("Not in these documents.") -> True
+"""
 
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from quaere.records import Passage, Question
+
+Containment = Literal["words", "characters"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _CLOSED = {"yes", "no", "noanswer"}
@@ -50,6 +63,139 @@ def _token_f1(answer: str, other: str) -> float:
     return 2 * shared / (len(mine) + len(others)) if shared else 0.0
 
 
+# -------------------------------------------------------------------------------------- answers in texts and questions
+
+# Words that begin a yes/no question. The two alternatives of a comparison stand right after one of them ("Did A or B
+# ..."), or at the end of the question.
+_ASKING = frozenset("did do does is are was were has have had will would can could".split())
+_ARTICLE_WORDS = frozenset(("a", "an", "the"))
+# Words that come right before an alternative in lower case that no comma sets apart.
+_BEFORE = _ARTICLE_WORDS | frozenset("by in at on of to from with for than as into after before between".split())
+# Words that are no real alternative: "Was it built by Venn or not?" gives its answer away.
+_EVASIVE = frozenset(
+    """not no yes none neither nothing nobody noone never else other others another same any anyone anybody anything
+    some someone somebody something somewhere elsewhere more less fewer later earlier so both either maybe unknown
+    """.split()
+)
+_MAX_NAME_WORDS = 8
+_MAX_DESCRIPTION_WORDS = 16  # "the director of the first film in the Halm series"
+
+
+def contains(text: str, answer: str, *, containment: Containment = "words") -> bool:
+    """True if the normalised text contains the normalised answer.
+
+    By default whole words are compared: by characters, an answer of "5" is contained in every question about 1950.
+    Comparing characters is for scripts without spaces between words. An answer that normalises to "" is never
+    contained.
+
+        contains("Built in 1950.", "5") -> False
+        contains("Built in 1950.", "5", containment="characters") -> True
+    """
+    haystack, needle = normalise_answer(text), normalise_answer(answer)
+    if not needle:
+        return False
+    return f" {needle} " in f" {haystack} " if containment == "words" else needle in haystack
+
+
+def gives_away(question: str, answer: str, *, containment: Containment = "words") -> bool:
+    """True if the question contains its own answer, except as one of two alternatives to choose from.
+
+    gives_away("Did Venn build Halm?", "Venn") -> True
+    gives_away("Who built Halm, Venn or Brod?", "Venn") -> False
+    """
+    return contains(question, answer, containment=containment) and not names_alternatives(question, answer)
+
+
+def names_alternatives(question: str, answer: str) -> bool:
+    """True if the question asks to choose between two things, one of which is the answer and occurs nowhere else."""
+    return find_alternative(question, answer) is not None
+
+
+def find_alternative(question: str, answer: str) -> int | None:
+    """Which of two things to choose between is the answer: 0 or 1; None if neither is, or if it is named elsewhere too.
+
+    The alternatives are joined by the question's only "or" and are of one kind: two names, two numbers, or two plain
+    words or descriptions. They are at the end of the question, after a comma or colon unless it is a yes/no question,
+    or are the subject of a yes/no question.
+
+        find_alternative("Which is older, the Halm bridge or the Oss mill?", "Oss mill") -> 1
+        find_alternative("Did Venn or Brod build it?", "Venn") -> 0
+        find_alternative("Was it built by Venn or not?", "Venn") -> None
+        find_alternative("Who built the bridge that Venn or Brod drew?", "Venn") -> None
+    """
+    words = question.strip().rstrip("?!. ").split()
+    middle, *others = [place for place, word in enumerate(words) if word.lower() == "or"] or [0]
+    if others or not 0 < middle < len(words) - 1:
+        return None
+    spans = [(start, len(words)) for start in _starts_of_left(words, middle)]
+    if words[0].lower() in _ASKING:
+        spans += [(1, end) for end in range(middle + 2, min(len(words), middle + 2 + _MAX_DESCRIPTION_WORDS))]
+    chosen = (_choose(words, start, middle, end, answer) for start, end in spans)
+    return next((number for number in chosen if number is not None), None)
+
+
+def _starts_of_left(words: Sequence[str], middle: int) -> list[int]:
+    """Indices at which the alternative before "or" (at `middle`) may begin, if the other alternative ends the question.
+
+    This may be after any comma, as names have commas too: "Who died first, Olm Venn, 2nd Earl of Oss or Marta Brod?"
+    """
+    first = max(1, middle - _MAX_DESCRIPTION_WORDS)
+    starts = [place for place in range(first, middle) if words[place - 1].endswith((",", ":"))]
+    if starts or words[0].lower() not in _ASKING:
+        return starts
+    if words[middle - 1][:1].isdigit():
+        return [middle - 1]
+    start = middle
+    if words[middle - 1][:1].isupper():
+        while start > 1 and words[start - 1][:1].isupper():
+            start -= 1
+        return [start]
+    while start > 1 and words[start - 1].lower() not in _BEFORE:
+        start -= 1
+    return [start] if start > 1 else []
+
+
+def _choose(words: Sequence[str], start: int, middle: int, end: int, answer: str) -> int | None:
+    """0 if words[start:middle] is the answer, 1 if words[middle + 1:end] is; None if neither, or not alternatives."""
+    left, right = words[start:middle], words[middle + 1 : end]
+    if not (_is_alternative(left) and _is_alternative(right) and _kinds(left) & _kinds(right)):
+        return None
+    if end < len(words) and words[end][:1].isupper():  # the name continues: "Brod" in "Brod Vale" is another name
+        return None
+    wanted, found = normalise_answer(answer), [normalise_answer(" ".join(side)) for side in (left, right)]
+    if not wanted or wanted not in found:
+        return None
+    number = found.index(wanted)
+    other = found[1 - number]
+    if not other or contains(other, wanted) or contains(wanted, other):
+        return None
+    return None if contains(" ".join([*words[:start], *words[end:]]), answer) else number
+
+
+def _is_alternative(words: Sequence[str]) -> bool:
+    """True for a name, number or description that could be the answer, but not for "someone else" or two sentences.
+
+    Titles in a description may have any word: "the author of Never Say Die".
+    """
+    if not 0 < len(words) <= _MAX_DESCRIPTION_WORDS or any(word.endswith(("?", ";")) for word in words):
+        return False
+    is_description = _kinds(words) == {"word"}
+    if not is_description and len(words) > _MAX_NAME_WORDS:
+        return False
+    bare = [word.strip(".,:;!?()\"'").replace("-", "") for word in words if word.lower() not in _ARTICLE_WORDS]
+    if not is_description or len(bare) < 3:
+        return not _EVASIVE & {word.lower() for word in bare}
+    return not _EVASIVE & {bare[0].lower(), bare[-1].lower(), *bare}
+
+
+def _kinds(words: Sequence[str]) -> set[str]:
+    """{"number"}, {"name"} or {"word"}, by the first word of a phrase; {"number", "name"} for "45 Fathers"."""
+    first, *rest = [word.lstrip("\"'(") for word in words if word.lower() not in _ARTICLE_WORDS] or [""]
+    if first[:1].isdigit():
+        return {"number", "name"} if any(word[:1].isupper() for word in rest) else {"number"}
+    return {"name" if first[:1].isupper() else "word"}
+
+
 # ------------------------------------------------------------------------------------------------------- years of dates
 
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
@@ -78,3 +224,60 @@ def year_aliases(question: str, answer: str) -> tuple[str, ...]:
     if year is None or "year" not in _WORD.findall(question.lower()) or answer.strip() == str(year):
         return ()
     return (str(year),)
+
+
+# ---------------------------------------------------------------------------------------------------------- abstention
+
+# Practice knows which questions have no answer, so the reward depends on whether abstaining was right. With one reward
+# `a` for both, abstaining is reinforced in every group in which fewer than about `a` of the attempts are right; in one
+# without a right attempt any `a` above 0 gives the same advantages, because GRPO divides by the group's deviation.
+
+ABSTENTION = "not in these documents"
+_HIDDEN = "-hidden"  # at the end of the id of a question whose answer is hidden
+
+
+class AbstentionRewards(Struct, frozen=True):
+    """Rewards for abstaining: `right` where the question has no answer, `needless` where it has one.
+
+    AbstentionRewards(right=1.0, needless=0.0)
+    """
+
+    right: float = 1.0
+    needless: float = 0.0
+
+    def of(self, question: Question) -> float:
+        """The reward for abstaining from a question."""
+        return self.needless if question.answers else self.right
+
+
+def is_abstention(text: str) -> bool:
+    """True if an answer is the phrase that abstains, in any case and with any punctuation."""
+    return normalise_answer(text) == ABSTENTION
+
+
+def hide_answers(question: Question) -> Question | None:
+    """A copy of the question whose searches return no passage with an accepted answer; None if it cannot be hidden.
+
+    "yes", "no" and an answer that the question names (a choice of two things) are in passages that prove nothing.
+    """
+    answers = question.answers
+    if not answers or any(
+        normalise_answer(one) in ("", "yes", "no") or contains(question.text, one) for one in answers
+    ):
+        return None
+    return structs.replace(question, id=question.id + _HIDDEN, answers=(), hidden=answers, evidence=(), gold_ids=())
+
+
+def original_id(question_id: str) -> str:
+    """The id of the question as it was asked before `hide_answers`: original_id("q1-hidden") == "q1"."""
+    return question_id.removesuffix(_HIDDEN)
+
+
+def has_hidden_answer(question_id: str) -> bool:
+    """True for the id of a question that `hide_answers` made."""
+    return question_id.endswith(_HIDDEN)
+
+
+def is_hidden(passage: Passage, question: Question) -> bool:
+    """True if the passage contains an answer that is hidden from the question's searches."""
+    return any(contains(passage.titled_text, answer) for answer in question.hidden)

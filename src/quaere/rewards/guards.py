@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, structs
 
 from quaere.errors import BadInput
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import FormatScore, names_alternatives
+from quaere.rewards.answers import names_alternatives, normalise_answer
+from quaere.rewards.proposer import FormatScore
 from quaere.whole_words import UNSPACED, find_whole
 
 MAX_SPAN_TOKENS = 128

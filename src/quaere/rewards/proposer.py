@@ -1,27 +1,142 @@
 """Rewards of a proposer, by Dr. Zero and by EVE, and EVE's reward of a solver.
 
+    format     F = (1 + think + tool + answer) / 4             (EVE, Eq. 9 and its appendix D)
     Dr. Zero   R = F / 2 + D(k)                                (Eq. 4)
     EVE        R = F / 2 + D(k) + 0.5 V + 0.1 B                (Eq. 16-18)
     solver     R = EM + 0.3 F1(its span, gold span)            (EVE, Eq. 19-21)
 
-A question is attempted n times; k of the attempts are right. The difficulty D is highest for exactly one right attempt
-and 0 if all or none are right; an ablation compares with a parabola that peaks at one half. F is the format score
-(`format.py`), in which the span has no part; V and B are the verifier value and the brevity of the span.
+F is 0 if question or answer is missing. Dr. Zero's paper names its parts but gives no formula. Its released code uses
+the one above with two differences (`format_rule="released"`): a question that contains its own answer scores 0, where
+EVE gives the full score; and a question of several hops written without any search scores 0 in the tool part, where EVE
+gives 1 / hops.
 
-The functions take counts, texts and flags; sampling and tokenising are done by the caller.
+A question is attempted n times; k of the attempts are right. The difficulty D is highest for exactly one right attempt
+and 0 if all or none are right; an ablation compares with a parabola that peaks at one half. V and B are the verifier
+value and the brevity of the span, which has no part in F.
+
+The functions take counts, texts and flags; reading episodes, sampling and tokenising are done by the caller.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct, structs
 
-from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rewards.format import FormatScore
+from quaere.rewards.answers import Containment, contains, f1_score, gives_away, normalise_answer
 
+InvalidRule = Literal["text", "algorithm"]
+FormatRule = Literal["released", "eve"]
 DifficultyShape = Literal["single", "parabola"]
 
+SHORT_WORDS = 5
+LONG_WORDS = 10
 FORMAT_WEIGHT = 0.5
+
+# -------------------------------------------------------------------------------------------------------------- format
+
+
+class FormatScore(Struct, frozen=True):
+    """The parts of the format reward, each in [0, 1], and their total.
+
+    `valid` says whether the solver attempts the question: an invalid proposal earns its format reward only. `leaked`
+    says that it is invalid because the question contains its answer.
+
+        FormatScore(think=1.0, tool=1.0, answer=0.5, valid=True, total=0.875)
+    """
+
+    think: float
+    tool: float
+    answer: float
+    valid: bool
+    total: float
+    leaked: bool = False
+
+
+def format_score(
+    *,
+    question: str,
+    answer: str,
+    hops: int,
+    num_turns: int,
+    num_planned_turns: int,
+    num_valid_calls: int,
+    num_responses: int,
+    sources: Sequence[str],
+    format_rule: FormatRule = "eve",
+    invalid_rule: InvalidRule = "text",
+    containment: Containment = "words",
+    choices: bool = True,
+) -> FormatScore:
+    """The format score of a proposal. A missing question or answer is given as "".
+
+    `sources` are the document the proposer was given and all responses it got. An answer that normalises to "" counts
+    as missing, because no attempt can match it. `invalid_rule` decides about a question that contains its own answer:
+    "text" makes it invalid (EVE's text), "algorithm" does not (EVE's algorithm). With `choices`, one of two
+    alternatives to choose from does not count as contained. `format_rule` selects the formula (see the module's
+    docstring).
+
+        format_score(question="Who built it?", answer="Orsolya Venn", hops=2, num_turns=2, num_planned_turns=1,
+                     num_valid_calls=1, num_responses=1, sources=["Orsolya Venn built it."])
+        -> FormatScore(think=0.5, tool=1.0, answer=1.0, valid=True, total=0.875)
+    """
+    think = think_score(num_turns, num_planned_turns)
+    tool = tool_score(hops, num_valid_calls, num_responses, format_rule=format_rule)
+    if not normalise_answer(question) or not normalise_answer(answer):
+        return FormatScore(think=think, tool=tool, answer=0.0, valid=False, total=0.0)
+    support = answer_score(answer, sources, containment=containment)
+    leaks = (gives_away if choices else contains)(question, answer, containment=containment)
+    leaked = leaks and invalid_rule == "text"
+    total = 0.0 if leaks and format_rule == "released" else (1 + think + tool + support) / 4
+    return FormatScore(think=think, tool=tool, answer=support, valid=not leaked, total=total, leaked=leaked)
+
+
+def think_score(num_turns: int, num_planned_turns: int) -> float:
+    """Share of the policy's turns that open with a plan.
+
+    think_score(num_turns=4, num_planned_turns=3) -> 0.75
+    """
+    if not 0 <= num_planned_turns <= num_turns:
+        raise ValueError(f"num_planned_turns must be from 0 to num_turns ({num_turns}), not {num_planned_turns}")
+    return num_planned_turns / max(1, num_turns)
+
+
+def tool_score(hops: int, num_valid_calls: int, num_responses: int, *, format_rule: FormatRule = "eve") -> float:
+    """min((1 + calls) / hops, 1): whether the proposer searched as often as its hops need.
+
+    One hop needs no search and scores 1. If calls and responses differ in number, the score is 0. Several hops without
+    any search score 1 / hops by EVE's rule and 0 by the released one.
+
+        tool_score(hops=3, num_valid_calls=1, num_responses=1) -> 0.667
+        tool_score(hops=3, num_valid_calls=0, num_responses=0) -> 0.333; 0.0 with format_rule="released"
+    """
+    if hops < 1:
+        raise ValueError(f"hops must be at least 1, not {hops}")
+    if num_valid_calls < 0 or num_responses < 0:
+        raise ValueError(f"counts must be 0 or more: got {num_valid_calls} calls and {num_responses} responses")
+    if hops == 1:
+        return 1.0
+    if num_valid_calls != num_responses or (format_rule == "released" and not num_valid_calls):
+        return 0.0
+    return min((1 + num_valid_calls) / hops, 1.0)
+
+
+def answer_score(answer: str, sources: Sequence[str], *, containment: Containment = "words") -> float:
+    """1 for yes, no, or up to 5 words found in a source; 0.5 for 6 to 10 words found in a source; else 0.
+
+    Each source is searched separately, so that no answer matches across the border of two.
+
+        answer_score("Orsolya Venn", ["The bridge was built by Orsolya Venn."]) -> 1.0
+    """
+    normalised = normalise_answer(answer)
+    if normalised in ("yes", "no"):
+        return 1.0
+    num_words = len(normalised.split())
+    if num_words > LONG_WORDS or not any(contains(source, answer, containment=containment) for source in sources):
+        return 0.0
+    return 1.0 if num_words <= SHORT_WORDS else 0.5
+
+
+# ---------------------------------------------------------------------------------------------------------- difficulty
 
 
 def difficulty_reward(num_right: int, num_attempts: int) -> float:
@@ -155,26 +270,12 @@ def triple_reward(
     return TripleReward(asked.format, asked.difficulty, total, value_part, brevity_part)
 
 
-class SolverReward(Struct, frozen=True):
-    """A solver's reward for its answer and its span; the weighted parts add up to `total`.
-
-    SolverReward(answer=1.0, span=0.15, total=1.15)
-    """
-
-    answer: float
-    span: float
-    total: float
-
-
-def cited_answer_reward(
-    answer: str, accepted: Iterable[str], span: str, gold_span: str, *, span_weight: float = SPAN_WEIGHT
-) -> SolverReward:
-    """Exact match plus 0.3 times the token F1 between the solver's span and the proposer's (Eq. 19-21).
+def span_reward(span: str, gold_span: str, weight: float = SPAN_WEIGHT) -> float:
+    """0.3 times the token F1 between the solver's span and the proposer's; added to the answer's reward (Eq. 19-21).
 
     A span that normalises to "" earns 0, even if the gold span does too: otherwise a proposer without evidence would
     teach the solver to give none.
 
-        cited_answer_reward("Venn", ["Venn"], "Venn built it.", "It was Venn.") -> SolverReward(1.0, 0.2, 1.2)
+        span_reward("Venn built it.", "It was Venn.") -> 0.2
     """
-    paid_answer, paid_span = exact_match_score(answer, accepted), span_weight * f1_score(span, [gold_span])
-    return SolverReward(answer=paid_answer, span=paid_span, total=paid_answer + paid_span)
+    return weight * f1_score(span, [gold_span])

@@ -19,8 +19,7 @@ from msgspec import Struct
 
 from quaere.grouping import group_by
 from quaere.records import Evidence, Passage, Question
-from quaere.rewards.answers import f1_score, normalise_answer
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, f1_score, normalise_answer
 
 NoteMatch = Literal["normalised", "raw"]
 

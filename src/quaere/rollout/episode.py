@@ -1,7 +1,6 @@
 """The episode loop: one coroutine that alternates between policy turns and replies of the environment.
 
 episode = await run_episode(policy, ToolCallSolver(), searcher, SolveTask(question), Limits(), seed=7)
-sample = make_sample(episode, advantage=1.2)       # tokens with loss mask, sampler log-probs and advantages
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from quaere.records import (
     Task,
     Turn,
 )
-from quaere.rewards.abstention import is_hidden
+from quaere.rewards.answers import is_hidden
 from quaere.rollout.policy import Conversation, Policy, Written, derive_seed
 from quaere.search.engines import CANDIDATES, titles_first
 from quaere.setting_types import NonNegativeInt, PositiveInt
@@ -339,55 +338,6 @@ def _checked(turn: Turn) -> Turn:
 
 def _failed(turn: Turn, boundary: Boundary, kind: str, message: str) -> Turn:
     return structs.replace(turn, failure=Failure(boundary, kind, message))
-
-
-# ----------------------------------------------------------------------------------------------------- training samples
-
-
-class Sample(Struct, frozen=True):
-    """One training sequence; every field has one entry per token.
-
-    `logprobs` are those of the sampler. `logprobs` and `advantages` are meaningful only where `loss_mask` is true.
-    `episode_id` names the episode that it was made from, if any.
-
-        Sample(token_ids=(5, 7, 9), loss_mask=(False, True, True), logprobs=(0.0, -0.7, -0.1),
-               advantages=(0.0, 1.2, 1.2))
-    """
-
-    token_ids: tuple[int, ...]
-    loss_mask: tuple[bool, ...]
-    logprobs: tuple[float, ...]
-    advantages: tuple[float, ...]
-    episode_id: str = ""
-
-
-class Credit(Struct, frozen=True):
-    """An advantage of the tokens `[start, end)` of an episode, besides the episode's own.
-
-    Credit(start=391, end=420, value=0.05)
-    """
-
-    start: int
-    end: int
-    value: float
-
-
-def make_sample(
-    episode: Episode, advantage: float, factors: Sequence[float] | None = None, credits: Sequence[Credit] = ()
-) -> Sample:
-    """The episode as a training sample: each model token gets `advantage`, times its entry of `factors` if given.
-
-    The values of `credits` are added for their tokens. Raises ValueError for an episode of a text endpoint, which has
-    no tokens.
-    """
-    if not episode.segments:
-        raise ValueError(f"episode {episode.id} has no tokens: episodes of a text endpoint cannot be trained on")
-    mask = episode.loss_mask
-    weighted = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
-    for credit in credits:
-        weighted[credit.start : credit.end] = [value + credit.value for value in weighted[credit.start : credit.end]]
-    advantages = tuple(value if flag else 0.0 for value, flag in zip(weighted, mask, strict=True))
-    return Sample(episode.token_ids, mask, episode.logprobs, advantages, episode.id)
 
 
 # -------------------------------------------------------------------------------------------------------- many episodes

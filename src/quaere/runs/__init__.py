@@ -6,7 +6,10 @@ Run.open("runs/ask-20250301-101500").episode("ask-0")
 """
 
 from quaere.runs.directory import hold_idle
-from quaere.runs.list import (
+from quaere.runs.review import Added, Verdict, add_questions, give_verdicts, judge, make_added
+from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, RunState
+from quaere.runs.run import Run
+from quaere.runs.summaries import (
     RunSummary,
     check_deletable,
     delete_folders,
@@ -17,6 +20,3 @@ from quaere.runs.list import (
     next_command,
     runs_root,
 )
-from quaere.runs.review import Added, Verdict, add_questions, give_verdicts, judge, make_added
-from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, RunState
-from quaere.runs.run import Run

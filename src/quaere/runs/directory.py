@@ -11,27 +11,23 @@ the lines of one append and can be decompressed alone; a shard as a whole is an 
 reads it). Only the index in `run.db` knows where a frame starts: bytes that no index row points at were left by a
 killed process, and the next writer truncates them.
 
-    writer = ShardWriter(Path("runs/ask-1/episodes"), ends={0: 5120})
-    writer.append([b'{"id":"ask-3",...}', b'{"id":"ask-4",...}']) == Frame(shard=0, offset=5120, length=874)
+    read_frame(Path("runs/ask-1/episodes"), Frame(shard=0, offset=5120, length=874)) == [b'{"id":"ask-3",...}', ...]
 """
 
 import fcntl
 import os
-import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import msgspec
 import zstandard
 from filelock import FileLock, Timeout
-from msgspec import Struct
 
-from quaere.disk import find_special, new_folder, open_regular, sync
+from quaere.disk import find_special, new_folder, open_regular
 from quaere.errors import UPDATE_HINT, BadInput
-from quaere.runs.rows import RunInfo
+from quaere.runs.rows import Frame, RunInfo, insert
 
 DATABASE, EPISODES, CONFIG, LOCK = "run.db", "episodes", "config.yaml", "run.lock"
 BEGUN = "begun"  # what is noted of a run's end while there is none
@@ -39,9 +35,6 @@ SYNCHRONOUS = "FULL"  # a committed row survives a power cut, like its frame
 _BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person adding verdicts or questions
 _LOOK_S = 0.2  # how long a writer waits for the lock: `is_locked` takes it for an instant
 
-_SHARD = re.compile(r"(\d+)\.jsonl\.zst")
-_LEVEL = 3
-_SHARD_BYTES = 64 << 20  # a new shard starts once the current one has this size
 
 # ------------------------------------------------------------------------------------------------------------- schema
 
@@ -176,20 +169,6 @@ def _migrate(database: sqlite3.Connection, version: int) -> int:
     return SCHEMA_VERSION
 
 
-def insert(
-    database: sqlite3.Connection, table: str, rows: Sequence[Mapping[str, Any]], *, replace: bool = False
-) -> None:
-    """Insert rows into a table in one transaction: all or none.
-
-    insert(database, "events", [{"step": 3, "kind": "alarm", "message": "the entropy is low"}])
-    """
-    if rows:
-        verb = "INSERT OR REPLACE" if replace else "INSERT"
-        columns, values = ", ".join(rows[0]), ", ".join(f":{column}" for column in rows[0])
-        with database:
-            database.executemany(f"{verb} INTO {table} ({columns}) VALUES ({values})", rows)
-
-
 def drop_after(database: sqlite3.Connection, step: int) -> None:
     """Delete all rows of later steps in one transaction; verdicts and added questions stay."""
     with database:
@@ -287,17 +266,6 @@ def is_locked(path: Path) -> bool:
 # ---------------------------------------------------------------------------------------------------------- episodes
 
 
-class Frame(Struct, frozen=True):
-    """Location of a zstd frame in a shard file; a frame holds the lines of one append.
-
-    Frame(shard=0, offset=5120, length=874)
-    """
-
-    shard: int
-    offset: int
-    length: int
-
-
 def shard_path(directory: Path, shard: int) -> Path:
     """Path of a shard file.
 
@@ -320,73 +288,3 @@ def read_frame(directory: Path, frame: Frame) -> list[bytes]:
     except (OSError, zstandard.ZstdError) as error:
         said = f"the episodes in {path} at byte {frame.offset} are damaged: {error}"
         raise BadInput(said, hint="restore the file from a backup") from error
-
-
-class ShardWriter:
-    """Appends frames to shards. `ends` is the indexed length of each shard; bytes beyond it are truncated first."""
-
-    def __init__(self, directory: Path, ends: Mapping[int, int], *, shard_bytes: int = _SHARD_BYTES) -> None:
-        self._directory, self._shard_bytes = directory, shard_bytes
-        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
-        directory.mkdir(exist_ok=True)
-        self._shard, self._end, self._file = self._open_at(ends)
-
-    def append(self, lines: Sequence[bytes]) -> Frame:
-        """Write the lines as one frame and sync it to disk; a failed write is undone."""
-        if self._end >= self._shard_bytes:
-            self._file.close()
-            self._shard, self._end = self._shard + 1, 0
-            self._file = shard_path(self._directory, self._shard).open("ab")
-        compressed = self._compressor.compress(b"".join(line + b"\n" for line in lines))
-        try:
-            self._file.write(compressed)
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            if self._end == 0:
-                sync(self._directory)  # without this, a power cut could lose the new file's directory entry
-        except OSError:
-            self.discard()
-            raise
-        frame = Frame(shard=self._shard, offset=self._end, length=len(compressed))
-        self._end += len(compressed)
-        return frame
-
-    def discard(self, frame: Frame | None = None) -> None:
-        """Remove the frame just appended, or the rest of a failed write, because it is not indexed."""
-        if frame is not None:
-            self._end = frame.offset
-        path = shard_path(self._directory, self._shard)
-        with suppress(OSError):  # close() may flush the bytes that did not fit and fail again
-            self._file.close()
-        os.truncate(path, self._end)
-        self._file = path.open("ab")
-
-    def cut(self, ends: Mapping[int, int]) -> None:
-        """Truncate each shard to its length in `ends`, after rows of the index were deleted."""
-        self._file.close()
-        self._shard, self._end, self._file = self._open_at(ends)
-
-    def close(self) -> None:
-        """Close the current shard file."""
-        self._file.close()
-
-    def _open_at(self, ends: Mapping[int, int]) -> tuple[int, int, BinaryIO]:
-        """Delete bytes and shards beyond `ends`, and open the last shard for appending: (number, size, file).
-
-        Raises BadInput, before changing anything, if a shard is shorter than its entry in `ends`.
-        """
-        last = max(ends, default=0)
-        # Check all shards before truncating any: a store that has lost data stays unchanged for recovery.
-        for shard, end in ends.items():
-            path = shard_path(self._directory, shard)
-            size = path.stat().st_size if path.is_file() else 0
-            if size < end:
-                said = f"{path} has {size} bytes, but the index expects {end}: episodes are lost"
-                raise BadInput(said, hint="restore the file from a backup")
-        found = {path: int(named[1]) for path in self._directory.iterdir() if (named := _SHARD.fullmatch(path.name))}
-        for path, shard in found.items():
-            if shard > last:
-                path.unlink()
-            elif path.stat().st_size > ends.get(shard, 0):
-                os.truncate(path, ends.get(shard, 0))
-        return last, ends.get(last, 0), shard_path(self._directory, last).open("ab")

@@ -25,17 +25,20 @@ from quaere.errors import BadInput, nearest_hint
 from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
-from quaere.rewards.abstention import ABSTENTION
-from quaere.runs.directory import CONFIG, DATABASE, EPISODES, Frame, is_locked, read_frame, refuse_special
+from quaere.rewards.answers import ABSTENTION
+from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked, read_frame, refuse_special
 from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned
 from quaere.runs.rows import (
     INFO_COLUMNS,
+    OWN_PHASES,
+    PHASES,
     TRACE_COLUMNS,
     EpisodeConditions,
     EpisodeFilter,
     EpisodeGroup,
     EpisodeRow,
     Event,
+    Frame,
     Metric,
     Outcome,
     RunInfo,
@@ -113,6 +116,13 @@ class RunReader:
         """Names of the phases that have episodes, in the order of their first episodes."""
         rows = self._query("SELECT phase FROM episodes GROUP BY phase ORDER BY MIN(number)")
         return [phase for (phase,) in rows if phase]
+
+    def name_phase(self, number: float | None) -> str:
+        """The phase with this number in the metric `run/phase`: `run.name_phase(2.0) == "solver"`; "" for None."""
+        if number is None:
+            return ""
+        names = (*PHASES, *self.info.settings.get(OWN_PHASES, ()))
+        return names[int(number)] if number in range(len(names)) else f"phase {number:g}"
 
     def first_protocols(self) -> set[str]:
         """Protocols of the first thousand episodes, which are enough to know what a run does.

@@ -20,6 +20,8 @@ from quaere.records import Candidate, EndReason, Episode, Evidence, Proposal, Pr
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
 
+PHASES = ("proposer", "generation", "solver", "reports")  # known names; the metric "run/phase" is an index into these,
+OWN_PHASES = "phases"  # ... followed by a run's own, in this setting
 INFO_COLUMNS = "id, kind, created, version, settings"
 _JSON_COLUMNS = ("evidence", "support", "refusals", "aliases", "proof")
 _Scores, _Words, _Spans = dict[str, float], tuple[str, ...], tuple[Evidence, ...]
@@ -116,6 +118,17 @@ class Event(Struct, frozen=True):
     message: str
 
 
+class Frame(Struct, frozen=True):
+    """Location of a zstd frame in a shard file; a frame holds the lines of one append.
+
+    Frame(shard=0, offset=5120, length=874)
+    """
+
+    shard: int
+    offset: int
+    length: int
+
+
 def read_info(row: Sequence[Any]) -> RunInfo:
     """The `RunInfo` of a row of `runs`, of the columns `INFO_COLUMNS`; ValueError if it is not one."""
     id, kind, created, version, settings = row
@@ -184,6 +197,20 @@ def check_candidate(candidate: Candidate, read_document: Callable[[str], str] | 
             raise BadInput(f"evidence of {len(evidence.text)} characters does not fit {evidence.start}:{evidence.end}")
     except BadInput as error:
         raise BadInput(f"candidate {candidate.id} cannot be stored: {error}") from error
+
+
+def insert(
+    database: sqlite3.Connection, table: str, rows: Sequence[Mapping[str, Any]], *, replace: bool = False
+) -> None:
+    """Insert rows into a table in one transaction: all or none.
+
+    insert(database, "events", [{"step": 3, "kind": "alarm", "message": "the entropy is low"}])
+    """
+    if rows:
+        verb = "INSERT OR REPLACE" if replace else "INSERT"
+        columns, values = ", ".join(rows[0]), ", ".join(f":{column}" for column in rows[0])
+        with database:
+            database.executemany(f"{verb} INTO {table} ({columns}) VALUES ({values})", rows)
 
 
 def encode_values(values: Mapping[str, float]) -> str:

@@ -19,6 +19,8 @@ Only verdicts and added questions may be written by other processes, at any time
 """
 
 import math
+import os
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,19 +29,23 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import msgspec
+import zstandard
 from filelock import FileLock
 
 import quaere
-from quaere.disk import write_file
+from quaere.disk import sync, write_file
 from quaere.errors import BadInput, NotFound
 from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.runs import directory
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import (
+    OWN_PHASES,
+    PHASES,
+    Frame,
     RunInfo,
     RunState,
     candidate_row,
@@ -47,8 +53,92 @@ from quaere.runs.rows import (
     encode_episode,
     encode_values,
     index_row,
+    insert,
     trace_row,
 )
+
+# -------------------------------------------------------------------------------------------------- shards of episodes
+
+_SHARD = re.compile(r"(\d+)\.jsonl\.zst")
+_LEVEL = 3
+_SHARD_BYTES = 64 << 20  # a new shard starts once the current one has this size
+
+
+class ShardWriter:
+    """Appends frames to shards. `ends` is the indexed length of each shard; bytes beyond it are truncated first.
+
+    writer = ShardWriter(Path("runs/ask-1/episodes"), ends={0: 5120})
+    writer.append([b'{"id":"ask-3",...}', b'{"id":"ask-4",...}']) == Frame(shard=0, offset=5120, length=874)
+    """
+
+    def __init__(self, folder: Path, ends: Mapping[int, int], *, shard_bytes: int = _SHARD_BYTES) -> None:
+        self._folder, self._shard_bytes = folder, shard_bytes
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
+        folder.mkdir(exist_ok=True)
+        self._shard, self._end, self._file = self._open_at(ends)
+
+    def append(self, lines: Sequence[bytes]) -> Frame:
+        """Write the lines as one frame and sync it to disk; a failed write is undone."""
+        if self._end >= self._shard_bytes:
+            self._file.close()
+            self._shard, self._end = self._shard + 1, 0
+            self._file = directory.shard_path(self._folder, self._shard).open("ab")
+        compressed = self._compressor.compress(b"".join(line + b"\n" for line in lines))
+        try:
+            self._file.write(compressed)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            if self._end == 0:
+                sync(self._folder)  # without this, a power cut could lose the new file's directory entry
+        except OSError:
+            self.discard()
+            raise
+        frame = Frame(shard=self._shard, offset=self._end, length=len(compressed))
+        self._end += len(compressed)
+        return frame
+
+    def discard(self, frame: Frame | None = None) -> None:
+        """Remove the frame just appended, or the rest of a failed write, because it is not indexed."""
+        if frame is not None:
+            self._end = frame.offset
+        path = directory.shard_path(self._folder, self._shard)
+        with suppress(OSError):  # close() may flush the bytes that did not fit and fail again
+            self._file.close()
+        os.truncate(path, self._end)
+        self._file = path.open("ab")
+
+    def cut(self, ends: Mapping[int, int]) -> None:
+        """Truncate each shard to its length in `ends`, after rows of the index were deleted."""
+        self._file.close()
+        self._shard, self._end, self._file = self._open_at(ends)
+
+    def close(self) -> None:
+        """Close the current shard file."""
+        self._file.close()
+
+    def _open_at(self, ends: Mapping[int, int]) -> tuple[int, int, BinaryIO]:
+        """Delete bytes and shards beyond `ends`, and open the last shard for appending: (number, size, file).
+
+        Raises BadInput, before changing anything, if a shard is shorter than its entry in `ends`.
+        """
+        last = max(ends, default=0)
+        # Check all shards before truncating any: a store that has lost data stays unchanged for recovery.
+        for shard, end in ends.items():
+            path = directory.shard_path(self._folder, shard)
+            size = path.stat().st_size if path.is_file() else 0
+            if size < end:
+                said = f"{path} has {size} bytes, but the index expects {end}: episodes are lost"
+                raise BadInput(said, hint="restore the file from a backup")
+        found = {path: int(named[1]) for path in self._folder.iterdir() if (named := _SHARD.fullmatch(path.name))}
+        for path, shard in found.items():
+            if shard > last:
+                path.unlink()
+            elif path.stat().st_size > ends.get(shard, 0):
+                os.truncate(path, ends.get(shard, 0))
+        return last, ends.get(last, 0), directory.shard_path(self._folder, last).open("ab")
+
+
+# ------------------------------------------------------------------------------------------------------------- the run
 
 
 class Run(RunReader):
@@ -57,7 +147,7 @@ class Run(RunReader):
     def __init__(self, path: Path, database: sqlite3.Connection, lock: FileLock | None) -> None:
         super().__init__(path, database)
         self._lock = lock
-        self._shards = directory.ShardWriter(path / directory.EPISODES, self._shard_ends()) if lock else None
+        self._shards = ShardWriter(path / directory.EPISODES, self._shard_ends()) if lock else None
 
     # ------------------------------------------------------------------------------------------ open and close
 
@@ -171,7 +261,7 @@ class Run(RunReader):
         with self._writing():
             frame = shards.append(lines)
             try:
-                directory.insert(self._database, "episodes", [{**row, **msgspec.structs.asdict(frame)} for row in rows])
+                insert(self._database, "episodes", [{**row, **msgspec.structs.asdict(frame)} for row in rows])
             except Exception:
                 # Otherwise the shard would keep an episode that the index does not know.
                 shards.discard(frame)
@@ -235,6 +325,14 @@ class Run(RunReader):
             self._database.execute("UPDATE runs SET settings = ?", (msgspec.json.encode(settings).decode(),))
         self.info = msgspec.structs.replace(self.info, settings=settings)
 
+    def number_phase(self, phase: str) -> float:
+        """The number of a phase in the metric `run/phase`; an unknown name is added to the run's own phases."""
+        own = self.info.settings.get(OWN_PHASES, [])
+        if phase not in (*PHASES, *own):
+            own = [*own, phase]
+            self.change_settings({OWN_PHASES: own})
+        return float((*PHASES, *own).index(phase))
+
     def note_end(self, ended: RunState | None) -> None:
         """Record how the run ended; None when it resumes. Leaving `with run:` records it if nothing has."""
         said = f"{ended.name}: {ended.why}" if ended else directory.BEGUN
@@ -258,7 +356,7 @@ class Run(RunReader):
         rows = self._query("SELECT shard, MAX(offset + length) AS indexed FROM episodes GROUP BY shard")
         return {row["shard"]: row["indexed"] for row in rows}
 
-    def _writer(self) -> directory.ShardWriter:
+    def _writer(self) -> ShardWriter:
         if self._shards is None:
             raise BadInput(
                 f"run {self.info.id} is open for reading only", hint="open it with Run.open(path, write=True)"
@@ -267,7 +365,7 @@ class Run(RunReader):
 
     def _insert(self, table: str, rows: Sequence[Mapping[str, Any]], *, replace: bool = False) -> None:
         with self._writing():
-            directory.insert(self._database, table, rows, replace=replace)
+            insert(self._database, table, rows, replace=replace)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -342,7 +342,7 @@ def prepare_model(model: str, folder: Path, *, backend: Backend, num_gpus: int, 
 
 def _write_model(found: ModelPath, folder: Path, dtype: str) -> None:
     from quaere.policies.native.bridge import load_model
-    from quaere.training.adapters import save_model
+    from quaere.training.learner import save_model
 
     save_model(load_model(found, "cpu", dtype, packed=False), folder)
     for file in Path(found.tokenizer).iterdir():

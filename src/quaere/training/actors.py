@@ -14,22 +14,26 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from msgspec import Struct, structs
+from torch import Tensor
 
 from quaere.chat.renderer import Renderer
 from quaere.disk import link_file
 from quaere.errors import TrainingStopped
 from quaere.policies.catalogue import ModelPath, resolve_model
+from quaere.policies.native.weights import copy_rounded
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode
 from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.search.searcher import Searcher
-from quaere.training.adapters import add_adapters, copy_weights, load_weights, save_weights
-from quaere.training.learner import Learner
+from quaere.training.batches import plain_model
+from quaere.training.learner import Learner, load_weights, save_weights
 from quaere.training.settings import LearnerSettings, RunConfig
 from quaere.training.tinker_learner import TinkerLearner
 
@@ -266,16 +270,59 @@ def open_renderer(found: ModelPath, report: Callable[[str], None]) -> Renderer:
 
 def load_trained(config: RunConfig, roles: Sequence[str], found: ModelPath, device: str) -> dict[str, Any]:
     """The model to train, by role: one with an adapter per role, or without adapters one for each."""
-    import torch
-
     from quaere.policies.native.bridge import load_model
     from quaere.policies.native.device import choose_dtype
 
     if config.adapter.rank:
         dtype = choose_dtype(config.engine.base_dtype, device)
         base = load_model(found, device, dtype, packed=False, as_base=True)
+        from quaere.training.adapters import add_adapters
+
         torch.manual_seed(config.seed)  # adapters are initialised at random
         return dict.fromkeys(roles, add_adapters(base, roles, config.adapter))
     first = load_model(found, device, "float32", packed=False)
     # A copy in memory takes a fraction of what a second reading of the files does.
     return {role: first if role == roles[0] else deepcopy(first) for role in roles}
+
+
+# ------------------------------------------------------------------------------------ the weights of the sampling copy
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def copy_weights(source: Any, target: Any, adapter: str = "") -> None:
+    """Copy a learner's weights into a sampling copy of the same architecture, in place and in the copy's dtype.
+
+    An adapter is added to its base weights in float32, so the copy needs no adapter. A bfloat16 copy is rounded without
+    bias (`copy_rounded`). The copy's tensors keep their addresses, which CUDA graphs rely on.
+    """
+    merged = merged_weights(source, adapter)
+    for name, weight in target.named_parameters():
+        copy_rounded(weight, merged[name](), name)
+
+
+def merged_weights(model: Any, adapter: str = "") -> dict[str, Callable[[], Tensor]]:
+    """For each weight, by name, a function that computes it with the adapter added.
+
+    Functions, because all merged weights at once may not fit into memory.
+    """
+    weights: dict[str, Callable[[], Tensor]] = {}
+    for name, module in plain_model(model).named_modules():
+        prefix = f"{name}." if name else ""
+        for own, weight in module.named_parameters(recurse=False):
+            weights[prefix + own] = partial(_same, weight)
+        if hasattr(module, "get_delta_weight"):
+            # A LoRA layer: its base weight is one level below, under `base_layer`.
+            alone = partial(_same, module.base_layer.weight)
+            weights[f"{name}.weight"] = partial(_add_adapter, module, adapter) if adapter else alone
+            if getattr(module.base_layer, "bias", None) is not None:
+                weights[f"{name}.bias"] = partial(_same, module.base_layer.bias)
+    return weights
+
+
+def _same(weight: Tensor) -> Tensor:
+    return weight
+
+
+def _add_adapter(module: Any, adapter: str) -> Tensor:
+    total: Tensor = module.base_layer.weight.float() + module.get_delta_weight(adapter).float()
+    return total

@@ -24,10 +24,9 @@ from quaere.records import Assessment, AssessTask, Episode, Harness, Report, Rub
 from quaere.rewards.reports import mean_scores
 from quaere.rollout.episode import Job
 from quaere.rollout.policy import derive_seed
-from quaere.training.measures import mean_of
 from quaere.training.report_run import EvaluatorConfig
 from quaere.training.rollouts import Stage
-from quaere.training.step import Step
+from quaere.training.step import Step, mean_of
 
 NAME = "assessments"  # prefix of the episodes' metrics
 

@@ -1,4 +1,6 @@
-"""Micro-batches of samples of different lengths, without padding, and the log-probs of their tokens under a model.
+"""Training samples, micro-batches of them without padding, and the log-probs of their tokens under a model.
+
+    sample = make_sample(episode, advantage=1.2)       # tokens with loss mask, sampler log-probs and advantages
 
 The samples of a micro-batch are packed end to end into one sequence, in which a prompt shared by several samples may
 occur once. Values of the tokens that carry loss, which are far fewer, are kept as one list, and as a grid with a row
@@ -15,24 +17,93 @@ vocabulary size.
 """
 
 # ruff: noqa: N803, N806, N815 (capitals are shapes)
+import math
 import operator
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 import torch
-from msgspec import Struct
+from msgspec import Struct, structs
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
+from quaere.dialects.roles import Credit
+from quaere.errors import TrainingStopped
 from quaere.policies.native.attention import Packing
 from quaere.policies.native.bridge import Head, is_varlen, output_head, packed_states
 from quaere.policies.native.plain import padded_states
-from quaere.rollout.episode import Sample
-from quaere.training.adapters import plain_model
+from quaere.records import Episode
+from quaere.training.settings import LearnerSettings
 
 CHUNK_TOKENS = 1024
+
+
+class Sample(Struct, frozen=True):
+    """One training sequence; every field has one entry per token.
+
+    `logprobs` are those of the sampler. `logprobs` and `advantages` are meaningful only where `loss_mask` is true.
+    `episode_id` names the episode that it was made from, if any.
+
+        Sample(token_ids=(5, 7, 9), loss_mask=(False, True, True), logprobs=(0.0, -0.7, -0.1),
+               advantages=(0.0, 1.2, 1.2))
+    """
+
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[bool, ...]
+    logprobs: tuple[float, ...]
+    advantages: tuple[float, ...]
+    episode_id: str = ""
+
+
+def make_sample(
+    episode: Episode, advantage: float, factors: Sequence[float] | None = None, credits: Sequence[Credit] = ()
+) -> Sample:
+    """The episode as a training sample: each model token gets `advantage`, times its entry of `factors` if given.
+
+    The values of `credits` are added for their tokens. Raises ValueError for an episode of a text endpoint, which has
+    no tokens.
+    """
+    if not episode.segments:
+        raise ValueError(f"episode {episode.id} has no tokens: episodes of a text endpoint cannot be trained on")
+    mask = episode.loss_mask
+    weighted = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
+    for credit in credits:
+        weighted[credit.start : credit.end] = [value + credit.value for value in weighted[credit.start : credit.end]]
+    advantages = tuple(value if flag else 0.0 for value, flag in zip(weighted, mask, strict=True))
+    return Sample(episode.token_ids, mask, episode.logprobs, advantages, episode.id)
+
+
+def refuse_unusable(samples: Sequence[Sample]) -> None:
+    """Raise TrainingStopped if nothing carries loss, or if an advantage or a log-prob is not finite."""
+    if not any(any(sample.loss_mask) for sample in samples):
+        raise TrainingStopped("no token of the batch carries loss: there is nothing to train on")
+    for number, sample in enumerate(samples):
+        for name, values in (("advantage", sample.advantages), ("log-prob", sample.logprobs)):
+            if not all(map(math.isfinite, values)):
+                raise TrainingStopped(f"a {name} of sample {number} is not finite; no weight was changed")
+
+
+def select_samples(samples: Sequence[Sample], settings: LearnerSettings) -> tuple[Sequence[Sample], LearnerSettings]:
+    """The samples to compute, and the settings for them.
+
+    Samples of zero advantage have no policy gradient and are skipped, unless the KL term includes them. If all
+    advantages are zero, all samples are computed for their metrics only, without KL term.
+    """
+    if settings.kl_beta and settings.kl_flat:
+        return samples, settings
+    if found := _with_gradient(samples):
+        return found, settings
+    return samples, structs.replace(settings, kl_beta=0.0)
+
+
+def _with_gradient(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Samples with a non-zero advantage on a token that carries loss."""
+    return [sample for sample in samples if any(map(operator.mul, sample.advantages, sample.loss_mask))]
+
+
+# ------------------------------------------------------------------------------------------------------- micro-batches
 
 
 class MicroBatch(Struct, frozen=True):
@@ -167,6 +238,11 @@ def _pack(
 
 
 # --------------------------------------------------------------------- log-probs, without the logits of the whole batch
+
+
+def plain_model(model: Any) -> Any:
+    """The transformers model without peft's wrapper; adapter layers stay in it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def packed_logprobs(model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:

@@ -14,8 +14,7 @@ from torch import Tensor
 from quaere.policies.native.bridge import use_packed_attention, use_varlen_attention
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import SamplingParams
-from quaere.rollout.episode import Sample
-from quaere.training.batches import packed_logprobs, split_batch
+from quaere.training.batches import Sample, packed_logprobs, split_batch
 
 NUM_SAMPLED = 12
 # In float32 the log-probs of a model of thirty layers differ by 6e-5 and its gradients by 1e-4, which is rounding; what

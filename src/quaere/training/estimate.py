@@ -20,7 +20,6 @@ from quaere.errors import ModelMissing
 from quaere.policies.model_folders import check_config
 from quaere.policies.native.bridge import refuse_unsupported
 from quaere.policies.native.slots import STRIDE
-from quaere.training.adapters import add_adapters, trainable_weights
 from quaere.training.batches import CHUNK_TOKENS
 from quaere.training.settings import AdapterSettings, EngineSettings, LearnerSettings
 
@@ -128,14 +127,9 @@ def needs_checkpointing(
 ) -> bool:
     """True if a step needs more memory, beyond the loaded weights, than the model's GPU has free.
 
-    Always False on a CPU, where memory is cheaper than time.
-
-        needs_checkpointing(model, list(model.parameters()), LearnerSettings(), sequence_tokens=4096)
+    needs_checkpointing(model, list(model.parameters()), LearnerSettings(), sequence_tokens=4096)
     """
-    weight = next(model.parameters())
-    if not weight.is_cuda:
-        return False
-    base_bytes = weight.element_size()
+    base_bytes = next(model.parameters()).element_size()
     shape = _Shape.read(model.config)
     num_trained = sum(parameter.numel() for parameter in parameters)
     num_all = sum(parameter.numel() for parameter in model.parameters())
@@ -226,11 +220,13 @@ def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
         raise ModelMissing(f"not a causal language model: {_one_line(error)}", hint="quaere models list") from error
     refuse_unsupported(model)
     num_parameters = sum(weight.numel() for weight in model.parameters())
-    role = "role" if adapter.rank else ""
-    if role:
-        with torch.device("meta"):
-            model = add_adapters(model, (role,), adapter)
-    return num_parameters, sum(weight.numel() for weight in trainable_weights(model, role))
+    if not adapter.rank:
+        return num_parameters, num_parameters
+    from quaere.training.adapters import add_adapters
+
+    with torch.device("meta"):
+        model = add_adapters(model, ("role",), adapter)
+    return num_parameters, sum(weight.numel() for name, weight in model.named_parameters() if ".role." in name)
 
 
 # ------------------------------------------------------------------------------------------------------ the memory

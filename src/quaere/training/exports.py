@@ -42,7 +42,7 @@ def export_role(
     An adapter stays an adapter unless `merge` adds it to its base; a whole model is written as it is. `dtype` is that
     of the written weights. `force` replaces an earlier export, but no other folder.
     """
-    from quaere.training.adapters import save_model
+    from quaere.training.learner import save_model
 
     refuse_taken(out, "an export of quaere", is_ours=(out / NOTES).is_file(), force=force)
     with new_folder(out) as folder, reading_checkpoint(weights.folder):
@@ -59,7 +59,7 @@ def _write_adapter(weights: RoleWeights, folder: Path, dtype: str) -> None:
     """Write the adapter; its config names the base by hub id or absolute path, so that it loads from any directory."""
     from safetensors.torch import load_file
 
-    from quaere.training.adapters import save_tensors
+    from quaere.training.learner import save_tensors
 
     save_tensors(load_file(weights.folder / _ADAPTER_WEIGHTS), folder / _ADAPTER_WEIGHTS, dtype)
     config = read_json(weights.folder / _ADAPTER_CONFIG, dict[str, Any])

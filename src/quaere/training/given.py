@@ -21,18 +21,17 @@ from quaere.chat.protocol import Protocol
 from quaere.chat.spans import check_evidence
 from quaere.dialects.registry import UNTRAINED, taught_name
 from quaere.errors import BadInput
-from quaere.records import Candidate, DropReason, Evidence, Question
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import contains, find_alternative, gives_away
+from quaere.records import Candidate, Evidence, Question
+from quaere.rewards.answers import contains, find_alternative, gives_away
 from quaere.rollout.episode import Limits
 from quaere.rollout.question_files import NO_ANSWERS, is_hub, parse_hub, read_questions
 from quaere.runs import Run, find_run, runs_root
 from quaere.setting_types import NonNegativeFloat
 from quaere.training.progress import Reporter
-from quaere.training.proposals import judge_attempts
+from quaere.training.proposals import judge_attempts, judge_text
 from quaere.training.rollouts import Stage, count_steps_with_questions, rights
 from quaere.training.run_setup import check_openable, open_run, plan_memory
-from quaere.training.settings import RunConfig, ValidationSettings, check_run
+from quaere.training.settings import TINY_RUN, RunConfig, ValidationSettings, check_run
 from quaere.training.solver_phase import (
     SolverConfig,
     check_solver,
@@ -181,6 +180,7 @@ def _make(
     question: Question, step: Step, seen: set[str], max_words: int, read_document: ReadDocument | None
 ) -> Candidate:
     told = _find_proof(question)
+    leaked = any(gives_away(question.text, answer) for answer in question.answers)
     evidence = _settle(told, read_document)
     answer, *aliases = (text for text in question.answers if text.strip())
     return Candidate(
@@ -193,7 +193,7 @@ def _make(
         question=question.text,
         answer=answer,
         aliases=tuple(aliases),
-        reason=_judge(question, seen, max_words),
+        reason=judge_text(question.text, seen, max_words, leaked=leaked),
         scores={"given": 1.0},
         span=told.text if told else "",
         evidence=evidence,
@@ -223,19 +223,6 @@ def _about_answer(question: Question) -> Sequence[Evidence]:
     if side is None or len(evidence) % 2:
         return evidence
     return evidence[half:] if side else evidence[:half]
-
-
-def _judge(question: Question, seen: set[str], max_words: int) -> DropReason:
-    """Reason to drop a question by its text alone, "" if it passes; one that passes is added to `seen`."""
-    if any(gives_away(question.text, answer) for answer in question.answers):
-        return "leaked answer"
-    if max_words and len(question.text.split()) > max_words:
-        return "invalid"
-    text = normalise_answer(question.text)
-    if text in seen:
-        return "duplicate"
-    seen.add(text)
-    return ""
 
 
 def _settle(evidence: Evidence | None, read_document: ReadDocument | None) -> Evidence | None:
@@ -293,19 +280,12 @@ LARGE_GPU: dict[str, object] = {
     "validation.questions": 256,  # at most; answering 64 takes 1 to 2 s, and a step 12 s
 }
 DEMO: dict[str, object] = {
-    "prompts": "brief",
-    "solver.steps": 2,
-    "solver.batch": 2,
-    "solver.attempts": 3,
+    **TINY_RUN,
     "solver.limits.max_turns": 3,
     "solver.limits.turn_tokens": 96,
     "solver.limits.sequence_tokens": 640,
     "solver.limits.tool_response_tokens": 160,
     "solver.limits.topk": 1,
-    "solver.learner.learning_rate": 1e-4,
-    "adapter.rank": 8,
-    "checkpoints.every": 1,
-    "checkpoints.keep": 2,
     "validation.questions": 0,  # with two steps there is no checkpoint to choose
 }
 

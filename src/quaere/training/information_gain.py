@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from quaere.chat.protocol import was_searched
 from quaere.chat.renderer import Renderer
 from quaere.records import Episode, SolveTask
-from quaere.rollout.episode import Sample
-from quaere.training.measures import mean_of
+from quaere.training.batches import Sample
+from quaere.training.step import mean_of
 
 if TYPE_CHECKING:
     from quaere.training.learner import Learner

@@ -16,30 +16,28 @@ Shapes: N tokens that carry loss, B samples, W most such tokens in one sample (s
 import contextlib
 import copy
 import math
-import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from msgspec import structs
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from quaere.errors import TrainingStopped
+from quaere.errors import BadInput, TrainingStopped
 from quaere.objectives.policy_gradient import count_terms, kl_loss, policy_gradient_loss
+from quaere.policies.model_folders import WEIGHTS
 from quaere.policies.native.bridge import decoder_layers, is_varlen, use_varlen_attention
-from quaere.rollout.episode import Sample
-from quaere.training.adapters import (
-    largest_weight,
-    load_weights,
+from quaere.training.batches import (
+    MicroBatch,
+    Sample,
+    packed_logprobs,
     plain_model,
-    refuse_non_finite,
-    save_weights,
-    trainable_weights,
+    refuse_unusable,
+    select_samples,
+    split_batch,
 )
-from quaere.training.batches import MicroBatch, packed_logprobs, split_batch
 from quaere.training.estimate import needs_checkpointing
 from quaere.training.settings import LearnerSettings
 
@@ -61,10 +59,12 @@ class Learner:
         self.warmup_steps = warmup_steps
         self.model = model if adapter else model.float()
         use_varlen_attention(plain_model(self.model))
+        self.device = next(self.model.parameters()).device
         self._checkpointing = settings.gradient_checkpointing
+        if self._checkpointing == "auto" and self.device.type != "cuda":
+            self._checkpointing = False  # on a CPU, memory is cheaper than time
         if self._checkpointing is True:
             self._switch_checkpointing_on()
-        self.device = next(self.model.parameters()).device
         self.parameters = trainable_weights(self.model, adapter)
         self.optimizer = self._make_optimizer()
         self._further: dict[str, torch.optim.Optimizer] = {}  # further optimizers, by the names of their moments
@@ -298,35 +298,87 @@ def _read(measured: Sequence[dict[str, Tensor]], norm: Tensor, largest: Tensor) 
     return totals | {"gradient/norm": norm_value, "weights": largest_value}
 
 
-# -------------------------------------------------------------------------------------------- the samples of an update
+# --------------------------------------------------------------------------------------------------------- the weights
 
 
-def refuse_unusable(samples: Sequence[Sample]) -> None:
-    """Raise TrainingStopped if nothing carries loss, or if an advantage or a log-prob is not finite."""
-    if not any(any(sample.loss_mask) for sample in samples):
-        raise TrainingStopped("no token of the batch carries loss: there is nothing to train on")
-    for number, sample in enumerate(samples):
-        for name, values in (("advantage", sample.advantages), ("log-prob", sample.logprobs)):
-            if not all(map(math.isfinite, values)):
-                raise TrainingStopped(f"a {name} of sample {number} is not finite; no weight was changed")
+def trainable_weights(model: Any, adapter: str) -> list[Tensor]:
+    """The weights a learner trains: all of a plain model, or those of one adapter; the rest is frozen."""
+    if not adapter:
+        return list(model.requires_grad_(True).parameters())
+    model.set_adapter(adapter)
+    return [weight for name, weight in model.named_parameters() if f".{adapter}." in name]
 
 
-def select_samples(samples: Sequence[Sample], settings: LearnerSettings) -> tuple[Sequence[Sample], LearnerSettings]:
-    """The samples to compute, and the settings for them.
+def save_weights(model: Any, folder: Path, adapter: str = "", dtype: str = "float32") -> None:
+    """Write a model, or one adapter of it with tensors in `dtype`, in Hugging Face layout."""
+    if not adapter:
+        save_model(model, folder)
+        return
+    from peft import get_peft_model_state_dict
 
-    Samples of zero advantage have no policy gradient and are skipped, unless the KL term includes them. If all
-    advantages are zero, all samples are computed for their metrics only, without KL term.
+    folder.mkdir(parents=True, exist_ok=True)
+    # Embeddings are never adapted. Without the explicit False, peft looks for the base model, even on the hub.
+    tensors = get_peft_model_state_dict(model, adapter_name=adapter, save_embedding_layers=False)
+    save_tensors(tensors, folder / WEIGHTS, dtype)
+    model.peft_config[adapter].save_pretrained(folder)
+
+
+def save_model(model: Any, folder: Path) -> None:
+    """Write a whole model in Hugging Face layout; raises TrainingStopped if a weight is not finite."""
+    refuse_non_finite(model.named_parameters())
+    model.save_pretrained(folder)
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path, dtype: str) -> None:
+    """Write the tensors of an adapter in `dtype`, rounded to nearest.
+
+    Rounding to nearest is safe here: an adapter's tensors are not sums in which a small update could be lost.
     """
-    if settings.kl_beta and settings.kl_flat:
-        return samples, settings
-    if found := _with_gradient(samples):
-        return found, settings
-    return samples, structs.replace(settings, kl_beta=0.0)
+    cast = {name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in tensors.items()}
+    refuse_non_finite(cast.items())  # after the cast: a float32 value may overflow in float16
+    save_file(cast, path)
 
 
-def _with_gradient(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Samples with a non-zero advantage on a token that carries loss."""
-    return [sample for sample in samples if any(map(operator.mul, sample.advantages, sample.loss_mask))]
+def load_weights(model: Any, folder: Path, adapter: str = "") -> None:
+    """Load weights written by `save_weights` into the model they came from."""
+    if adapter:
+        from peft import set_peft_model_state_dict
+
+        set_peft_model_state_dict(model, load_file(folder / WEIGHTS), adapter_name=adapter)
+        return
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("model*.safetensors")):  # one file, or several shards
+        tensors |= load_file(file)
+    # A tied weight is stored once, under one of its names.
+    missing = set(model.state_dict()) - set(tensors)
+    stray = missing - set(getattr(model, "all_tied_weights_keys", None) or ())
+    if stray:
+        raise BadInput(f"{folder} has no weights for {', '.join(sorted(stray)[:3])}: it belongs to another model")
+    model.load_state_dict(tensors, strict=False)
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def largest_weight(weights: Iterable[Tensor]) -> Tensor:
+    """The largest magnitude among the weights, as a tensor on their device; NaN or infinite if any weight is.
+
+    One pass without copies, and without waiting for the device.
+    """
+    # vector_norm, not abs().max(): the latter would allocate a copy of the largest weight.
+    return torch.stack([torch.linalg.vector_norm(weight, math.inf).float() for weight in weights]).max()
+
+
+def refuse_non_finite(weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Raise TrainingStopped if a weight is not finite, naming its tensor.
+
+    refuse_non_finite(model.named_parameters())
+    """
+    for name, weight in weights:
+        is_checked = weight.is_floating_point() and weight.numel() > 0
+        if is_checked and not math.isfinite(largest_weight([weight]).item()):
+            raise TrainingStopped(
+                f"{name} contains a value that is not finite: it is not saved",
+                hint="resume from the last checkpoint with --resume and a lower learning rate",
+            )
 
 
 # ------------------------------------------------------------------------------- AdamW with its moments in host memory

@@ -1,28 +1,29 @@
-"""The proposer's questions, from draft to curriculum: jobs, format scores, evidence, and every check of a question.
+"""The proposer: its settings, and its questions from draft to curriculum, with every check, reward and advantage.
 
 A proposal is one record, `Proposed`, which each stage extends:
 
     reward.read(episode)              the format score, and whether the solver should attempt the question
-    trace(proposals, ...)             EVE: its evidence, and the guards that refuse it
+    trace(proposals, ...)             EVE: its evidence, and the guards that refuse it (`evidence.py`)
     judge_form, judge_attempts        the reason for which the curriculum drops it
     make_candidate(proposed, ...)     the candidate that the run stores
+    proposer_advantages(rewards, ...) its advantage, by the rewards of the batch
 """
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from __future__ import annotations
 
-from msgspec import Struct, structs
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta, Struct, structs
 
 from quaere.chat.markup import find_blocks
 from quaere.chat.protocol import Protocol
-from quaere.chat.spans import find_evidence, shown_passages
-from quaere.errors import BadInput
+from quaere.objectives import DELTA, LoneGroup
 from quaere.records import (
     Candidate,
     DropReason,
     Episode,
     Evidence,
-    Passage,
     Proposal,
     ProposeTask,
     Question,
@@ -30,21 +31,33 @@ from quaere.records import (
     Support,
     searches_needed,
 )
-from quaere.rewards.answers import normalise_answer, year_aliases
-from quaere.rewards.format import Containment, FormatRule, FormatScore, InvalidRule, format_score
-from quaere.rewards.guards import GUARDS, PAPER, Triple, count_earlier, guarded, refusals
+from quaere.rewards.answers import Containment, normalise_answer, year_aliases
+from quaere.rewards.guards import Triple
 from quaere.rewards.proposer import (
-    BREVITY_TOKENS,
-    BREVITY_WEIGHT,
-    SPAN_WEIGHT,
-    VALUE_WEIGHT,
-    EvidenceCheck,
+    FORMAT_WEIGHT,
+    DifficultyShape,
+    FormatRule,
+    FormatScore,
+    InvalidRule,
     ProposerReward,
     TripleReward,
+    format_score,
 )
-from quaere.rollout.episode import Job
-from quaere.setting_types import NonNegativeFloat, PositiveInt
-from quaere.training.step import Step
+from quaere.rollout.episode import Job, Limits
+from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
+from quaere.training.settings import HardeningConfig, LearnerSettings
+from quaere.training.step import Step, mean_parts, measure_advantages, measure_proposals, pass_histogram
+
+if TYPE_CHECKING:  # episodes are read, and warm-ups planned, without torch
+    from quaere.objectives.policy_gradient import Advantages
+
+# Episodes per document of GRPO, for comparison: 4 questions about each document, each attempted 4 times.
+GRPO_ROLLOUTS = 4 * (4 + 1)
+
+HopRatio = Annotated[
+    tuple[NonNegativeInt, ...], Meta(min_length=1, extra={"why": "it gives a weight for 1, 2, ... hops"})
+]
+Attempts = Annotated[int, Meta(ge=2, extra={"why": "a question's difficulty is measured by comparing attempts"})]
 
 
 class Proposed(Struct, frozen=True):
@@ -116,15 +129,8 @@ def propose_jobs(protocol: Protocol, tasks: Sequence[ProposeTask], num_questions
     ]
 
 
-def read_proposal(
-    episode: Episode,
-    *,
-    format_rule: FormatRule = "eve",
-    invalid_rule: InvalidRule = "text",
-    containment: Containment = "words",
-    choices: bool = True,
-) -> Proposed:
-    """Format score of a proposer's episode, from its actions and the replies it received."""
+def read_proposal(episode: Episode, **rules: Any) -> Proposed:
+    """Format score of a proposer's episode, from its actions and replies, by the rules of `format_score`."""
     task = episode.task
     assert isinstance(task, ProposeTask)
     outcome = episode.outcome if isinstance(episode.outcome, Proposal) else Proposal("", "")
@@ -140,10 +146,7 @@ def read_proposal(
         num_valid_calls=len(calls),
         num_responses=sum(bool(turn.results) for turn in calls),
         sources=sources,
-        format_rule=format_rule,
-        invalid_rule=invalid_rule,
-        containment=containment,
-        choices=choices,
+        **rules,
     )
     # A proposal written after a failed search is neither penalised nor attempted by the solver.
     if not score.valid or episode.search_failed:
@@ -164,9 +167,9 @@ def opens_with_plan(text: str) -> bool:
     return first is not None and bool(first.content.strip()) and text.lstrip().startswith("<think>")
 
 
-def _is_too_long(proposed: Proposed, max_words: int) -> bool:
+def _is_too_long(question: str, max_words: int) -> bool:
     """True if the question has more than `max_words` words; never for 0."""
-    return bool(max_words) and len(proposed.written.question.split()) > max_words
+    return bool(max_words) and len(question.split()) > max_words
 
 
 def best_samples(proposals: Sequence[Proposed], num_samples: int, max_words: int) -> list[Proposed]:
@@ -176,7 +179,8 @@ def best_samples(proposals: Sequence[Proposed], num_samples: int, max_words: int
     """
 
     def preference(item: Proposed) -> tuple[bool, bool, float]:
-        return not item.episode.search_failed, item.score.valid and not _is_too_long(item, max_words), item.score.total
+        is_valid = item.score.valid and not _is_too_long(item.written.question, max_words)
+        return not item.episode.search_failed, is_valid, item.score.total
 
     starts = range(0, len(proposals), num_samples)
     return [max(proposals[start : start + num_samples], key=preference) for start in starts]
@@ -200,122 +204,28 @@ def can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:
     return not proposed.episode.search_failed and (proposed.question is None or len(attempts) >= 2)
 
 
-# ------------------------------------------------------------------------------------------------------------- evidence
-
-
-class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Evidence: what is asked for, how it is rewarded, and which guards refuse it.
-
-        EvidenceConfig(check="zero_value", value_weight=0.5, brevity_weight=0.1, span_weight=0.3, guards=("verbatim",))
-
-    Attributes:
-        cite: Both roles are asked to quote their evidence. [EVE-Agent]
-        check: A span that is in no text shown: zero_value: it earns neither value nor brevity; none: it is
-            rewarded like any other; invalid: its proposal earns the format reward alone. [EVE-Agent]
-        value_weight: Weight of the verifier's value in the proposer's reward: lambda_V. [EVE-Agent, Eq. 16]
-        brevity_weight: Weight of the brevity bonus in the proposer's reward: lambda_B. [EVE-Agent, Eq. 16]
-        brevity_tokens: Span length at which the brevity bonus is 0: L_max. [EVE-Agent, Eq. 15]
-        span_weight: Weight of the quoted span in the solver's reward: lambda_E. [EVE-Agent, Eq. 19]
-        gold: Spans that the solver's quotation is compared with: verbatim ones only, or any as it was written,
-            also a made-up one (preset paper). [Quaere; EVE-Agent]
-        paid: Quotations of the solver that earn the reward of span_weight: written: any; verbatim: only those in a
-            text it was shown. [EVE-Agent; Quaere]
-        guards: Names of the rules that refuse evidence which proves nothing (`rewards/guards.py`); the paper has
-            none. [Quaere]
-    """
-
-    cite: bool = True
-    check: EvidenceCheck = "zero_value"
-    value_weight: NonNegativeFloat = VALUE_WEIGHT
-    brevity_weight: NonNegativeFloat = BREVITY_WEIGHT
-    brevity_tokens: PositiveInt = BREVITY_TOKENS
-    span_weight: NonNegativeFloat = SPAN_WEIGHT
-    gold: Literal["verbatim", "written"] = "verbatim"
-    paid: Literal["written", "verbatim"] = "written"
-    guards: tuple[str, ...] = PAPER
-
-
-def check_evidence(config: EvidenceConfig) -> None:
-    """Raise `BadInput` for an unknown guard, and for rewards and guards of evidence that is not asked for."""
-    for name in config.guards:
-        if name not in GUARDS:
-            raise BadInput(f"evidence.guards: there is no guard {name!r}; choose from {', '.join(GUARDS)}")
-    for name, off in {"value_weight": "0", "brevity_weight": "0", "span_weight": "0", "guards": "[]"}.items():
-        if getattr(config, name) and not config.cite:
-            raise BadInput(f"evidence.cite=false asks for no evidence: set evidence.{name}={off} as well")
-
-
-def trace(proposals: Sequence[Proposed], config: EvidenceConfig, count_tokens: Callable[[str], int]) -> list[Proposed]:
-    """Locate every span in the texts shown, and apply all guards except `needed`, which depends on the verifier.
-
-    A proposal that is refused, or that lacks verbatim evidence where it is required (`check="invalid"`), is invalid
-    from here on: the solver does not attempt it, and it earns its format part alone.
-    """
-    earlier = count_earlier([proposed.written.question for proposed in proposals])
-    guards = [name for name in config.guards if name != "needed"]
-    found = []
-    for proposed, num_earlier in zip(proposals, earlier, strict=True):
-        passages = shown_passages(proposed.episode)
-        evidence = find_evidence(proposed.written.span, passages)
-        span = evidence.text if evidence else proposed.written.span
-        triple = _read_triple(proposed, passages, span, count_tokens(span), num_earlier)
-        refused = refusals(triple, guards) if proposed.score.valid else ()
-        is_lacking = config.check == "invalid" and config.cite and evidence is None
-        found.append(_refuse(structs.replace(proposed, triple=triple, evidence=evidence), refused, is_lacking))
-    return found
-
-
-def _refuse(proposed: Proposed, refused: tuple[str, ...], is_lacking: bool = False) -> Proposed:
-    if not refused and not is_lacking:
-        return structs.replace(proposed, refusals=refused)
-    score = structs.replace(guarded(proposed.score, refused), valid=False)
-    return structs.replace(proposed, score=score, question=None, refusals=refused)
-
-
-def _read_triple(
-    proposed: Proposed, passages: Sequence[Passage], span: str, num_tokens: int, num_earlier: int
-) -> Triple:
-    """Question, answer and span, with the texts, thoughts and queries that the guards check."""
-    task, turns = proposed.task, proposed.episode.turns
-    searches = [turn.action for turn in turns if isinstance(turn.action, Search)]
-    return Triple(
-        question=proposed.written.question,
-        answer=proposed.written.answer,
-        span=span,
-        num_span_tokens=num_tokens,
-        document=task.document.text if task.document else "",
-        hops=task.hops,
-        returned=tuple(passage.text for passage in passages if passage != task.document),
-        thoughts=tuple(block.content for turn in turns for block in find_blocks(turn.text, ("think",))[:1]),
-        queries=tuple(query for search in searches for query in search.queries),
-        num_earlier=num_earlier,
-    )
-
-
-def hear(proposed: Proposed, support: Support | None, config: EvidenceConfig) -> Proposed:
-    """Add the verifier's result, and apply the guard `needed` to it if there is a result and the guard is on."""
-    proposed = structs.replace(proposed, support=support)
-    if support is None or "needed" not in config.guards:
-        return proposed
-    chances = {"chance_with": support.chance_with, "chance_without": support.chance_without}
-    return _refuse(proposed, refusals(structs.replace(proposed.triple, **chances), ["needed"]))
-
-
 # -------------------------------------------------------------------------------- which questions the solver trains on
 
 
 def judge_form(proposed: Proposed, seen: set[str], max_words: int = 0) -> DropReason:
-    """Reason to drop a question without attempts; "" if it passes. `seen` (normalised questions so far) is extended.
-
-    A question of more than `max_words` words is invalid; 0 means no limit.
-    """
+    """Reason to drop a proposal without attempts; "" if it passes (`judge_text`)."""
     if proposed.episode.search_failed:
         return "unfinished"
-    if proposed.score.leaked:
-        return "leaked answer"
-    if proposed.question is None or _is_too_long(proposed, max_words):
+    if proposed.question is None and not proposed.score.leaked:
         return "invalid"
-    text = normalise_answer(proposed.question.text)
+    return judge_text(proposed.written.question, seen, max_words, leaked=proposed.score.leaked)
+
+
+def judge_text(question: str, seen: set[str], max_words: int, *, leaked: bool) -> DropReason:
+    """Reason to drop a question by its text; "" if it passes. `seen` (normalised questions so far) is extended.
+
+    A question of more than `max_words` words is invalid; 0 means no limit. `leaked`: it contains its answer.
+    """
+    if leaked:
+        return "leaked answer"
+    if _is_too_long(question, max_words):
+        return "invalid"
+    text = normalise_answer(question)
     if text in seen:
         return "duplicate"
     seen.add(text)
@@ -347,6 +257,9 @@ def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
     return "always solved" if num_right == num_attempts else ""
 
 
+_KEPT = ("num_right", "num_attempts", "evidence", "support", "refusals", "cluster", "question_type")
+
+
 def make_candidate(proposed: Proposed, *, step: int, iteration: int, reason: DropReason) -> Candidate:
     """The proposal as a candidate of the curriculum, for the store; `reason` is why it is dropped, "" if it is kept."""
     task, written, score = proposed.task, proposed.written, proposed.score
@@ -359,80 +272,154 @@ def make_candidate(proposed: Proposed, *, step: int, iteration: int, reason: Dro
         hops=task.hops,
         question=written.question,
         answer=written.answer,
-        num_right=proposed.num_right,
-        num_attempts=proposed.num_attempts,
         reason=reason,
         scores={"format": score.total, "think": score.think, "tool": score.tool, "answer": score.answer},
         span=proposed.triple.span,
-        evidence=proposed.evidence,
-        support=proposed.support,
-        refusals=proposed.refusals,
-        cluster=proposed.cluster,
-        question_type=proposed.question_type,
         aliases=year_aliases(written.question, written.answer),
+        **{name: getattr(proposed, name) for name in _KEPT},
     )
 
 
-# -------------------------------------------------------------------------------------------- measures of a curriculum
+# ----------------------------------------------------------------------- settings, advantages and metrics of the phase
 
 
-def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate]) -> dict[str, float]:
-    """Metrics of how people's verdicts and added questions changed the curriculum that the run kept.
+class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The proposer's reward.
 
-    measure_verdicts([a, b], [b, c, added])
-    -> {"curriculum/questions": 3.0, "curriculum/rejected": 1.0, "curriculum/accepted": 1.0, "curriculum/added": 1.0}
+        RewardConfig(shape="single", format_weight=0.5)
+
+    Attributes:
+        shape: Difficulty reward: single is highest when exactly one attempt of n is right; parabola, 4p(1-p),
+            when half are. [Dr. Zero, Eq. 4]
+        format_weight: Weight of the format reward. [Dr. Zero; EVE-Agent, Eq. 16]
+        format_rule: Format reward: released is that of Dr. Zero's code; eve gives a leaked answer the full format
+            reward, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
+        invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
+        containment: How an answer is looked for in a text: as whole words or as characters. [Quaere]
+        choices: A question may name its answer as one of two alternatives to choose from ("Who built it, Venn or
+            Brod?"). [Quaere]
+        needed_searches: Count a right attempt only if it made as many searches with results as the question
+            claims to need. [Quaere]
     """
-    num_added = sum(candidate.added for candidate in curriculum)
-    num_accepted = sum(not candidate.kept for candidate in curriculum)
-    return {
-        "curriculum/questions": float(len(curriculum)),
-        "curriculum/rejected": float(len(kept) - (len(curriculum) - num_accepted - num_added)),
-        "curriculum/accepted": float(num_accepted),
-        "curriculum/added": float(num_added),
+
+    shape: DifficultyShape = "single"
+    format_weight: NonNegativeFloat = FORMAT_WEIGHT
+    format_rule: FormatRule = "released"
+    invalid_rule: InvalidRule = "text"
+    containment: Containment = "words"
+    choices: bool = True
+    needed_searches: bool = False
+
+    def min_searches(self, hops: int) -> int:
+        """Minimum number of searches with results for a right attempt at a question of `hops` hops to count.
+
+        RewardConfig(needed_searches=True).min_searches(3) == 2
+        """
+        return searches_needed(hops) if self.needed_searches else 0
+
+    def read(self, episode: Episode) -> Proposed:
+        """The proposer's episode with its format score by these rules."""
+        return read_proposal(
+            episode,
+            format_rule=self.format_rule,
+            invalid_rule=self.invalid_rule,
+            containment=self.containment,
+            choices=self.choices,
+        )
+
+
+class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The proposer's phase: it writes questions about documents, and the solver tries to answer them.
+
+        ProposerConfig(steps=50, batch=256, hop_ratio=(4, 3, 2, 1), attempts=5, advantage="hrpo")
+
+    Attributes:
+        task: propose: write a question about a document; harden: reword a checked question of `generation.given`
+            so that it needs one search more. [Dr. Zero; Quaere]
+        steps: Steps of the phase in each iteration; 0: the proposer is not trained. [Dr. Zero, Table 5]
+        batch: Documents a step. [Dr. Zero, Table 5]
+        hop_ratio: Weights of questions of 1, 2, 3, ... hops. [Dr. Zero]
+        document: Show the proposer a document to begin with. [Dr. Zero]
+        held_back: A file of questions that the solver is measured on: the proposer neither is shown their documents
+            nor finds them, so that it asks about none. [Quaere]
+        questions: Questions that are written about each document. [Dr. Zero, Table 5]
+        attempts: Attempts of the solver at each question. [Dr. Zero, Table 5]
+        advantage: Baseline of a reward: hrpo compares questions of the same number of hops, grpo those of the
+            same document, global the whole batch. [Dr. Zero, Eq. 3; GRPO; REINFORCE++]
+        unbiased_std: Standard deviation of rewards with n - 1 in place of n. [Quaere]
+        lone_group: Advantage of a question with nothing to compare it with: zero, or raw, its reward as it is.
+            [Quaere]
+        delta: Added to the standard deviation that rewards are divided by. [Dr. Zero, Eq. 3]
+        shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
+        carry_on: Each iteration goes on where the last one ended: with the optimizer's moments, the place in the
+            learning-rate schedule and the next documents. Else each starts anew, with documents drawn afresh.
+            [Dr. Zero, released code]
+    """
+
+    task: Literal["propose", "harden"] = "propose"
+    steps: NonNegativeInt = 50
+    batch: PositiveInt = 256
+    hop_ratio: HopRatio = (4, 3, 2, 1)
+    document: bool = True
+    held_back: str = ""
+    questions: PositiveInt = 1
+    attempts: Attempts = 5
+    advantage: Literal["hrpo", "grpo", "global"] = "hrpo"
+    unbiased_std: bool = True
+    lone_group: LoneGroup = "zero"
+    delta: NonNegativeFloat = DELTA
+    shuffle_advantages: bool = False  # a control: nothing is left to learn from
+    carry_on: bool = False
+    reward: RewardConfig = RewardConfig()
+    hardening: HardeningConfig = HardeningConfig()
+    limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
+    learner: LearnerSettings = LearnerSettings()
+
+    @property
+    def num_samples(self) -> int:
+        """Maximum number of episodes per update."""
+        return self.batch * self.questions
+
+
+def proposer_advantages(
+    rewards: Sequence[float], proposals: Sequence[Proposed], config: ProposerConfig, seed: int
+) -> Advantages:
+    """Rewards standardised by requested hops (HRPO), by document (GRPO) or over the batch (REINFORCE++)."""
+    from quaere.objectives.policy_gradient import grpo, hrpo, reinforce_global
+    from quaere.training.rollouts import check_finite, shuffled
+
+    check_finite(rewards)
+    options: dict[str, Any] = {"delta": config.delta, "unbiased": config.unbiased_std}
+    if config.advantage == "hrpo":
+        found = hrpo(rewards, [item.task.hops for item in proposals], lone_group=config.lone_group, **options)
+    elif config.advantage == "grpo":
+        documents = {item.task.id: number for number, item in enumerate(proposals)}
+        found = grpo(rewards, [documents[item.task.id] for item in proposals], lone_group=config.lone_group, **options)
+    else:
+        found = reinforce_global(rewards, **options)
+    return shuffled(found, seed) if config.shuffle_advantages else found
+
+
+def measure_proposer(
+    step: Step, judged: Sequence[Proposed], advantages: Advantages, num_documents: int, num_attempts: int
+) -> None:
+    """Add metrics of rewards, question format, the solver's attempts and cost to the step, and keep its episodes."""
+    measured = [item.measured() for item in judged]
+    for item, values, advantage in zip(judged, measured, advantages.values.tolist(), strict=True):
+        step.keep(item.episode, {**values, "advantage": advantage})
+    step.metrics |= {
+        **mean_parts(measured),
+        **measure_advantages(advantages),
+        **measure_proposals(
+            [item.episode for item in judged],
+            [item.task.hops for item in judged],
+            [item.score.valid for item in judged],
+            [item.written.question for item in judged],
+        ),
+        **pass_histogram([item.num_right for item in judged if item.num_attempts == num_attempts], num_attempts),
+        "cost/documents": float(num_documents),
+        "cost/proposer_episodes": step.metrics["proposer/episodes"],
+        "cost/solver_episodes": step.metrics.get("solver/episodes", 0.0),
+        "cost/valid_questions": float(sum(item.num_attempts > 0 for item in judged)),
+        "cost/grpo_episodes": float(GRPO_ROLLOUTS * num_documents),
     }
-
-
-def measure_overlap(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> dict[str, float]:
-    """The number of kept questions that are new, and the share of kept questions that repeat an earlier one.
-
-    The share is left out if no question was kept. A question repeats another if its words are the same, or if it asks
-    for the same answer about the same document.
-
-        measure_overlap([same, other], [same]) -> {"curriculum/new": 1.0, "curriculum/overlap": 0.5}
-    """
-    known = {key for candidate in earlier for key in _keys(candidate)}
-    num_new = sum(known.isdisjoint(_keys(candidate)) for candidate in kept)
-    overlap = {"curriculum/overlap": 1 - num_new / len(kept)} if kept else {}
-    return {"curriculum/new": float(num_new), **overlap}
-
-
-_SAME_WORDS = 0.7  # share of the words of two questions that both have, from which on one nearly repeats the other
-
-
-def measure_repeats(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> dict[str, float]:
-    """The share of kept questions that nearly repeat an earlier one, or one before them in the list.
-
-    Questions about one page, or with one answer, are compared by their words. Given ones are left out, since an
-    iteration may be given the same again. {} if no other was kept.
-
-        measure_repeats([a, nearly_a, b], []) -> {"curriculum/repeats": 0.333}
-    """
-    before, written = ([one for one in some if not one.given] for some in (earlier, kept))
-    by_key: dict[tuple[str, str], list[set[str]]] = {}
-    num_repeats = 0
-    for number, candidate in enumerate([*before, *written]):
-        words = set(normalise_answer(candidate.question).split())
-        keys = (("page", candidate.document_id), ("answer", normalise_answer(candidate.answer)))
-        groups = [by_key.setdefault(key, []) for key in keys if key[1]]
-        is_near = any(len(words & other) >= _SAME_WORDS * len(words | other) for group in groups for other in group)
-        num_repeats += is_near and number >= len(before)
-        for group in groups:
-            group.append(words)
-    return {"curriculum/repeats": num_repeats / len(written)} if written else {}
-
-
-def _keys(candidate: Candidate) -> set[tuple[str, ...]]:
-    """Keys that a repeated question shares: its words and, if it has a document, the document with the answer."""
-    words = {("words", normalise_answer(candidate.question))}
-    fact = ("fact", candidate.document_id, normalise_answer(candidate.answer))
-    return words | ({fact} if candidate.document_id else set())

@@ -20,19 +20,21 @@ from quaere.dialects.report.evaluator_prompts import Verification
 from quaere.dialects.report.report_writer import bind_report
 from quaere.errors import BadInput, ExtraMissing
 from quaere.grouping import group_by
-from quaere.objectives.policy_gradient import DELTA, Advantages
+from quaere.objectives import DELTA
+from quaere.objectives.policy_gradient import Advantages
 from quaere.records import Dimension, Episode, Question, Report, ReportTask, Rubric, Weight
 from quaere.rewards.reports import SCALE, Agreement, check_report, consistency_score, diversity_score
-from quaere.rollout.episode import Job, Limits, Sample, make_sample
+from quaere.rollout.episode import Job, Limits
 from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from quaere.training.batches import Sample, make_sample
 from quaere.training.given import QUESTIONS, read_source
 from quaere.training.progress import Reporter
 from quaere.training.rollouts import Stage, draw_questions
 from quaere.training.run_setup import open_run, plan_memory
-from quaere.training.settings import LearnerSettings, RunConfig, check_limits, check_run
+from quaere.training.settings import TINY_RUN, LearnerSettings, RunConfig, check_limits, check_run
 from quaere.training.step import Step, measure_update, trace_tokens
 from quaere.training.training_run import Memory, TrainingRun
 
@@ -175,26 +177,19 @@ SINGLE_GPU: dict[str, object] = {
     "engine.max_rows": 64,
 }
 DEMO: dict[str, object] = {
-    "prompts": "brief",
-    "solver.steps": 2,
-    "solver.batch": 2,
-    "solver.attempts": 3,
+    **TINY_RUN,
     "solver.minibatch": 0,
     "solver.limits.max_turns": 3,
     "solver.limits.turn_tokens": 128,
     "solver.limits.sequence_tokens": 768,
     "solver.limits.tool_response_tokens": 160,
     "solver.limits.topk": 1,
-    "solver.learner.learning_rate": 1e-4,
     "solver.learner.micro_tokens": 1024,  # fits into a laptop's memory
     "evaluator.limits.max_turns": 3,
     "evaluator.limits.turn_tokens": 256,
     "evaluator.limits.sequence_tokens": 2048,
     "evaluator.limits.tool_response_tokens": 160,
     "evaluator.limits.topk": 1,
-    "adapter.rank": 8,
-    "checkpoints.every": 1,
-    "checkpoints.keep": 2,
     "health.policy": "warn",
 }
 

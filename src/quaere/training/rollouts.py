@@ -22,18 +22,18 @@ import torch
 from msgspec import Struct, structs
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.roles import solver_reward
+from quaere.dialects.roles import Credit, solver_reward
 from quaere.errors import TrainingStopped
 from quaere.objectives.policy_gradient import Advantages
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Passage, ProposeTask, Question, SolveTask
-from quaere.rewards.abstention import hide_answers
-from quaere.rollout.episode import Credit, Job, Limits, make_sample
+from quaere.rewards.answers import hide_answers
+from quaere.rollout.episode import Job, Limits
 from quaere.rollout.policy import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.actors import Played, RolePlay
-from quaere.training.measures import measure_episodes
-from quaere.training.step import Step, measure_update, trace_tokens
+from quaere.training.batches import make_sample
+from quaere.training.step import Step, measure_episodes, measure_update, trace_tokens
 
 # ------------------------------------------------------------------------------------------------- the proposer's tasks
 

@@ -1,135 +1,26 @@
-"""Self-play of a proposer and a solver: settings, steps and their maximum cost, generation of questions, metrics."""
+"""Self-play of a proposer and a solver: settings, steps and their maximum cost, generation of the curriculum."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import taught_name
 from quaere.errors import BadInput
-from quaere.objectives.policy_gradient import DELTA, Advantages, LoneGroup, grpo, hrpo, reinforce_global
-from quaere.records import Episode, searches_needed
-from quaere.rewards.format import Containment, FormatRule, InvalidRule
-from quaere.rewards.proposer import FORMAT_WEIGHT, DifficultyShape
-from quaere.rollout.episode import Limits
+from quaere.records import Candidate
+from quaere.rewards.answers import normalise_answer
 from quaere.rollout.policy import derive_seed
-from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
+from quaere.setting_types import NonNegativeInt, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
-from quaere.training.hardening_settings import HardeningConfig
 from quaere.training.health import check_curriculum, check_repeats
-from quaere.training.measures import mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
-from quaere.training.proposals import Proposed, measure_overlap, measure_repeats, read_proposal
-from quaere.training.rollouts import Stage, check_finite, shuffled
+from quaere.training.proposals import GRPO_ROLLOUTS, ProposerConfig
+from quaere.training.rollouts import Stage
 from quaere.training.run_setup import plan_memory
-from quaere.training.settings import LearnerSettings, RunConfig, ValidationSettings, check_hops, check_limits, check_run
+from quaere.training.settings import RunConfig, ValidationSettings, check_hops, check_limits, check_run
 from quaere.training.solver_phase import SolverConfig, check_solver, plan_validation
-from quaere.training.step import Step
+from quaere.training.step import Step, mean_of
 from quaere.training.training_run import TrainingRun
-
-HopRatio = Annotated[
-    tuple[NonNegativeInt, ...], Meta(min_length=1, extra={"why": "it gives a weight for 1, 2, ... hops"})
-]
-Attempts = Annotated[int, Meta(ge=2, extra={"why": "a question's difficulty is measured by comparing attempts"})]
-
-
-class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The proposer's reward.
-
-        RewardConfig(shape="single", format_weight=0.5)
-
-    Attributes:
-        shape: Difficulty reward: single is highest when exactly one attempt of n is right; parabola, 4p(1-p),
-            when half are. [Dr. Zero, Eq. 4]
-        format_weight: Weight of the format reward. [Dr. Zero; EVE-Agent, Eq. 16]
-        format_rule: Format reward: released is that of Dr. Zero's code; eve gives a leaked answer the full format
-            reward, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
-        invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
-        containment: How an answer is looked for in a text: as whole words or as characters. [Quaere]
-        choices: A question may name its answer as one of two alternatives to choose from ("Who built it, Venn or
-            Brod?"). [Quaere]
-        needed_searches: Count a right attempt only if it made as many searches with results as the question
-            claims to need. [Quaere]
-    """
-
-    shape: DifficultyShape = "single"
-    format_weight: NonNegativeFloat = FORMAT_WEIGHT
-    format_rule: FormatRule = "released"
-    invalid_rule: InvalidRule = "text"
-    containment: Containment = "words"
-    choices: bool = True
-    needed_searches: bool = False
-
-    def min_searches(self, hops: int) -> int:
-        """Minimum number of searches with results for a right attempt at a question of `hops` hops to count.
-
-        RewardConfig(needed_searches=True).min_searches(3) == 2
-        """
-        return searches_needed(hops) if self.needed_searches else 0
-
-    def read(self, episode: Episode) -> Proposed:
-        """The proposer's episode with its format score by these rules."""
-        return read_proposal(
-            episode,
-            format_rule=self.format_rule,
-            invalid_rule=self.invalid_rule,
-            containment=self.containment,
-            choices=self.choices,
-        )
-
-
-class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The proposer's phase: it writes questions about documents, and the solver tries to answer them.
-
-        ProposerConfig(steps=50, batch=256, hop_ratio=(4, 3, 2, 1), attempts=5, advantage="hrpo")
-
-    Attributes:
-        task: propose: write a question about a document; harden: reword a checked question of `generation.given`
-            so that it needs one search more. [Dr. Zero; Quaere]
-        steps: Steps of the phase in each iteration; 0: the proposer is not trained. [Dr. Zero, Table 5]
-        batch: Documents a step. [Dr. Zero, Table 5]
-        hop_ratio: Weights of questions of 1, 2, 3, ... hops. [Dr. Zero]
-        document: Show the proposer a document to begin with. [Dr. Zero]
-        held_back: A file of questions that the solver is measured on: the proposer neither is shown their documents
-            nor finds them, so that it asks about none. [Quaere]
-        questions: Questions that are written about each document. [Dr. Zero, Table 5]
-        attempts: Attempts of the solver at each question. [Dr. Zero, Table 5]
-        advantage: Baseline of a reward: hrpo compares questions of the same number of hops, grpo those of the
-            same document, global the whole batch. [Dr. Zero, Eq. 3; GRPO; REINFORCE++]
-        unbiased_std: Standard deviation of rewards with n - 1 in place of n. [Quaere]
-        lone_group: Advantage of a question with nothing to compare it with: zero, or raw, its reward as it is.
-            [Quaere]
-        delta: Added to the standard deviation that rewards are divided by. [Dr. Zero, Eq. 3]
-        shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
-        carry_on: Each iteration goes on where the last one ended: with the optimizer's moments, the place in the
-            learning-rate schedule and the next documents. Else each starts anew, with documents drawn afresh.
-            [Dr. Zero, released code]
-    """
-
-    task: Literal["propose", "harden"] = "propose"
-    steps: NonNegativeInt = 50
-    batch: PositiveInt = 256
-    hop_ratio: HopRatio = (4, 3, 2, 1)
-    document: bool = True
-    held_back: str = ""
-    questions: PositiveInt = 1
-    attempts: Attempts = 5
-    advantage: Literal["hrpo", "grpo", "global"] = "hrpo"
-    unbiased_std: bool = True
-    lone_group: LoneGroup = "zero"
-    delta: NonNegativeFloat = DELTA
-    shuffle_advantages: bool = False  # a control: nothing is left to learn from
-    carry_on: bool = False
-    reward: RewardConfig = RewardConfig()
-    hardening: HardeningConfig = HardeningConfig()
-    limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
-    learner: LearnerSettings = LearnerSettings()
-
-    @property
-    def num_samples(self) -> int:
-        """Maximum number of episodes per update."""
-        return self.batch * self.questions
 
 
 class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -249,10 +140,6 @@ def refuse_hardening(config: SelfPlayConfig, recipe: str) -> None:
 
 
 ROLES = ("proposer", "solver")
-
-
-# Episodes per document of GRPO, for comparison: 4 questions about each document, each attempted 4 times.
-GRPO_ROLLOUTS = 4 * (4 + 1)
 
 
 def count_steps(config: SelfPlayConfig) -> int:
@@ -376,32 +263,69 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
     ]
 
 
-# ---------------------------------------------------------------------------------- rewards and metrics of the proposer
+# -------------------------------------------------------------------------------------------- measures of a curriculum
 
 
-def measure_proposer(
-    step: Step, judged: Sequence[Proposed], advantages: Advantages, num_documents: int, num_attempts: int
-) -> None:
-    """Add metrics of rewards, question format, the solver's attempts and cost to the step, and keep its episodes."""
-    measured = [item.measured() for item in judged]
-    for item, values, advantage in zip(judged, measured, advantages.values.tolist(), strict=True):
-        step.keep(item.episode, {**values, "advantage": advantage})
-    step.metrics |= {
-        **mean_parts(measured),
-        **measure_advantages(advantages),
-        **measure_proposals(
-            [item.episode for item in judged],
-            [item.task.hops for item in judged],
-            [item.score.valid for item in judged],
-            [item.written.question for item in judged],
-        ),
-        **pass_histogram([item.num_right for item in judged if item.num_attempts == num_attempts], num_attempts),
-        "cost/documents": float(num_documents),
-        "cost/proposer_episodes": step.metrics["proposer/episodes"],
-        "cost/solver_episodes": step.metrics.get("solver/episodes", 0.0),
-        "cost/valid_questions": float(sum(item.num_attempts > 0 for item in judged)),
-        "cost/grpo_episodes": float(GRPO_ROLLOUTS * num_documents),
+def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate]) -> dict[str, float]:
+    """Metrics of how people's verdicts and added questions changed the curriculum that the run kept.
+
+    measure_verdicts([a, b], [b, c, added])
+    -> {"curriculum/questions": 3.0, "curriculum/rejected": 1.0, "curriculum/accepted": 1.0, "curriculum/added": 1.0}
+    """
+    num_added = sum(candidate.added for candidate in curriculum)
+    num_accepted = sum(not candidate.kept for candidate in curriculum)
+    return {
+        "curriculum/questions": float(len(curriculum)),
+        "curriculum/rejected": float(len(kept) - (len(curriculum) - num_accepted - num_added)),
+        "curriculum/accepted": float(num_accepted),
+        "curriculum/added": float(num_added),
     }
+
+
+def measure_overlap(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> dict[str, float]:
+    """The number of kept questions that are new, and the share of kept questions that repeat an earlier one.
+
+    The share is left out if no question was kept. A question repeats another if its words are the same, or if it asks
+    for the same answer about the same document.
+
+        measure_overlap([same, other], [same]) -> {"curriculum/new": 1.0, "curriculum/overlap": 0.5}
+    """
+    known = {key for candidate in earlier for key in _keys(candidate)}
+    num_new = sum(known.isdisjoint(_keys(candidate)) for candidate in kept)
+    overlap = {"curriculum/overlap": 1 - num_new / len(kept)} if kept else {}
+    return {"curriculum/new": float(num_new), **overlap}
+
+
+_SAME_WORDS = 0.7  # share of the words of two questions that both have, from which on one nearly repeats the other
+
+
+def measure_repeats(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> dict[str, float]:
+    """The share of kept questions that nearly repeat an earlier one, or one before them in the list.
+
+    Questions about one page, or with one answer, are compared by their words. Given ones are left out, since an
+    iteration may be given the same again. {} if no other was kept.
+
+        measure_repeats([a, nearly_a, b], []) -> {"curriculum/repeats": 0.333}
+    """
+    before, written = ([one for one in some if not one.given] for some in (earlier, kept))
+    by_key: dict[tuple[str, str], list[set[str]]] = {}
+    num_repeats = 0
+    for number, candidate in enumerate([*before, *written]):
+        words = set(normalise_answer(candidate.question).split())
+        keys = (("page", candidate.document_id), ("answer", normalise_answer(candidate.answer)))
+        groups = [by_key.setdefault(key, []) for key in keys if key[1]]
+        is_near = any(len(words & other) >= _SAME_WORDS * len(words | other) for group in groups for other in group)
+        num_repeats += is_near and number >= len(before)
+        for group in groups:
+            group.append(words)
+    return {"curriculum/repeats": num_repeats / len(written)} if written else {}
+
+
+def _keys(candidate: Candidate) -> set[tuple[str, ...]]:
+    """Keys that a repeated question shares: its words and, if it has a document, the document with the answer."""
+    words = {("words", normalise_answer(candidate.question))}
+    fact = ("fact", candidate.document_id, normalise_answer(candidate.answer))
+    return words | ({fact} if candidate.document_id else set())
 
 
 def _measure_generation(step: Step) -> None:
@@ -414,19 +338,3 @@ def _measure_generation(step: Step) -> None:
         **mean_of("curriculum/searches_needed", [candidate.num_searches for candidate in kept]),
         **{f"curriculum/{reason.replace(' ', '_')}": float(count) for reason, count in reasons.items()},
     }
-
-
-def proposer_advantages(
-    rewards: Sequence[float], proposals: Sequence[Proposed], config: ProposerConfig, seed: int
-) -> Advantages:
-    """Rewards standardised by requested hops (HRPO), by document (GRPO) or over the batch (REINFORCE++)."""
-    check_finite(rewards)
-    options: dict[str, Any] = {"delta": config.delta, "unbiased": config.unbiased_std}
-    if config.advantage == "hrpo":
-        found = hrpo(rewards, [item.task.hops for item in proposals], lone_group=config.lone_group, **options)
-    elif config.advantage == "grpo":
-        documents = {item.task.id: number for number, item in enumerate(proposals)}
-        found = grpo(rewards, [documents[item.task.id] for item in proposals], lone_group=config.lone_group, **options)
-    else:
-        found = reinforce_global(rewards, **options)
-    return shuffled(found, seed) if config.shuffle_advantages else found

@@ -23,8 +23,8 @@ from quaere.policies.sampler import SamplingParams, StopStrings
 from quaere.policies.vllm import VllmSampler, VllmServer, read_turn, turn_request
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.actors import Actors, load_trained, open_renderer
-from quaere.training.adapters import save_weights
 from quaere.training.engine_check import as_sample
+from quaere.training.learner import save_weights
 from quaere.training.remote_actors import choose_base
 from quaere.training.settings import LearnerSettings, RunConfig
 

@@ -4,7 +4,7 @@ Some of its questions are held back from training; exact match on them selects t
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,28 +12,18 @@ from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.registry import FROM_MEMORY, SolverDialectName, check_turns, find_dialect, open_solver
-from quaere.dialects.roles import AnswerScore, DialectSettings, Solver, refuses_rightly
+from quaere.dialects.roles import AnswerScore, Credit, DialectSettings, Solver, refuses_rightly
 from quaere.errors import BadInput
 from quaere.grouping import grouped
-from quaere.objectives.policy_gradient import DELTA, Advantages, grpo
+from quaere.objectives import DELTA
+from quaere.objectives.policy_gradient import Advantages, grpo
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Question, SolveTask
-from quaere.rewards.abstention import AbstentionRewards
-from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rollout.episode import Credit, Limits
+from quaere.rewards.answers import AbstentionRewards, exact_match_score, f1_score
+from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt, SignedFraction
 from quaere.training.information_gain import describe_gains, measure_gains
-from quaere.training.measures import (
-    mean_parts,
-    measure_advantages,
-    measure_asked,
-    measure_attempts,
-    measure_draws,
-    measure_groups,
-    measure_searches_kept,
-    pass_histogram,
-)
 from quaere.training.rollouts import (
     Drawing,
     Stage,
@@ -47,7 +37,18 @@ from quaere.training.rollouts import (
     shuffled_credits,
 )
 from quaere.training.settings import MIN_VALIDATION, LearnerSettings, ValidationSettings, check_limits
-from quaere.training.step import Step, Validated
+from quaere.training.step import (
+    Step,
+    Validated,
+    mean_parts,
+    measure_advantages,
+    measure_asked,
+    measure_attempts,
+    measure_draws,
+    measure_groups,
+    measure_searches_kept,
+    pass_histogram,
+)
 from quaere.training.training_run import TrainingRun
 
 
@@ -158,6 +159,33 @@ def solver_of(config: SolverConfig, style: PromptStyle, *, evidence: bool = Fals
     )
 
 
+async def learn_by_comparing(
+    training: TrainingRun, stage: Stage, step: Step, asked: Sequence[Question], config: SolverConfig, solver: Solver
+) -> None:
+    """Learn from a step's questions with GRPO: attempts at each, compared with one another, and one update."""
+    jobs = attempt_jobs(solver.protocol, asked, config.attempts, step.name)
+    played = await stage.play(step, "solver", jobs, config.limits)
+    episodes = [episode for episode in played.episodes if not episode.search_failed]
+    paid = [solver.pay(episode) for episode in episodes]
+    rewards = [parts["reward/total"] for parts in paid]
+    check_finite(rewards)
+    advantages = compare(episodes, rewards, config)
+    credits = give_credit(step, stage, episodes, solver, config)
+    if config.shuffle_advantages:
+        advantages, credits = shuffled(advantages, step.seed), shuffled_credits(credits, step.seed)
+    learn(step, episodes, advantages, solver.weigh, credits)
+    for episode, parts, advantage in zip(episodes, paid, advantages.values.tolist(), strict=True):
+        step.keep(episode, {**parts, "advantage": advantage})
+    step.metrics |= {
+        **measure_solver(episodes, paid, advantages, config.attempts),
+        **measure_asked(asked),
+        **measure_attempts(episodes, paid),
+    }
+    levels = (training.phase_values(step, name) for name in ("solver/searches", "questions/searches_needed"))
+    own = solver.measure(episodes) if solver.measure else {}
+    step.metrics |= {**measure_searches_kept(*levels), **own}
+
+
 async def practise(
     training: TrainingRun,
     stage: Stage,
@@ -169,46 +197,11 @@ async def practise(
     validation: ValidationSettings,
     seed: int,
     also: Mapping[str, float] | None = None,
+    learn_from: Callable[..., Awaitable[None]] = learn_by_comparing,
 ) -> None:
-    """Train the solver with GRPO on these questions, except those held back; `also` are metrics added to every step."""
-    phase = practice_steps(training, stage, iteration, config, solver.protocol, questions, validation, seed)
-    async for step, asked in phase:
-        jobs = attempt_jobs(solver.protocol, asked, config.attempts, step.name)
-        played = await stage.play(step, "solver", jobs, config.limits)
-        episodes = [episode for episode in played.episodes if not episode.search_failed]
-        paid = [solver.pay(episode) for episode in episodes]
-        rewards = [parts["reward/total"] for parts in paid]
-        check_finite(rewards)
-        advantages = compare(episodes, rewards, config)
-        credits = give_credit(step, stage, episodes, solver, config)
-        if config.shuffle_advantages:
-            advantages, credits = shuffled(advantages, step.seed), shuffled_credits(credits, step.seed)
-        learn(step, episodes, advantages, solver.weigh, credits)
-        for episode, parts, advantage in zip(episodes, paid, advantages.values.tolist(), strict=True):
-            step.keep(episode, {**parts, "advantage": advantage})
-        step.metrics |= {
-            **measure_solver(episodes, paid, advantages, config.attempts),
-            **measure_asked(asked),
-            **measure_attempts(episodes, paid),
-        }
-        levels = (training.phase_values(step, name) for name in ("solver/searches", "questions/searches_needed"))
-        own = solver.measure(episodes) if solver.measure else {}
-        step.metrics |= {**measure_searches_kept(*levels), **own, **(also or {})}
+    """Train the solver on these questions, except those held back, by `learn_from`; it ends with its best weights.
 
-
-async def practice_steps(
-    training: TrainingRun,
-    stage: Stage,
-    iteration: int,
-    config: SolverConfig,
-    protocol: Protocol,
-    questions: Sequence[Question],
-    validation: ValidationSettings,
-    seed: int,
-) -> AsyncIterator[tuple[Step, list[Question]]]:
-    """The steps of a solver's phase, each with its questions; the solver is validated, and ends with its best weights.
-
-    The phase is shorter than `config.steps` if the questions, without those held back, do not last.
+    The phase is shorter than `config.steps` if the questions do not last. `also` are metrics added to every step.
     """
     questions, held_back = hold_back(questions, validation, seed)
     num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
@@ -216,7 +209,7 @@ async def practice_steps(
     if abstention.allowed:
         held_back = hide_some(held_back, abstention.hidden_share, derive_seed(seed, "hidden"))
     how: dict[str, Any] = {"every": validation.every, "num_steps": num_steps, "abstention": abstention.rewards}
-    validator = Validator(stage, protocol, held_back, config.limits, **how)
+    validator = Validator(stage, solver.protocol, held_back, config.limits, **how)
     for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
         if step.number == 0 and num_steps < config.steps:
             training.reporter.note(
@@ -227,8 +220,8 @@ async def practice_steps(
         asked = draw_by_need(questions, step.number, drawing, derive_seed(seed, "questions", iteration))
         if abstention.allowed:
             asked = hide_some(asked, abstention.hidden_share, derive_seed(step.seed, "hidden"))
-        yield step, asked
-        step.metrics |= measure_draws(step.number + 1, config.batch, len(questions))
+        await learn_from(training, stage, step, asked, config, solver)
+        step.metrics |= {**(also or {}), **measure_draws(step.number + 1, config.batch, len(questions))}
         await validator.after(step)
     training.take_best("solver")
     training.skip(config.steps - num_steps)

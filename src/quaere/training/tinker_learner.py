@@ -27,8 +27,7 @@ from quaere.errors import TrainingStopped
 from quaere.objectives import Aggregation, Divergence
 from quaere.objectives.policy_gradient import MAX_LOG_RATIO, estimate_kl
 from quaere.policies.tinker import TinkerSampler
-from quaere.rollout.episode import Sample
-from quaere.training.learner import refuse_unusable, select_samples
+from quaere.training.batches import Sample, refuse_unusable, select_samples
 from quaere.training.settings import LearnerSettings, TrainerSettings
 
 if TYPE_CHECKING:

@@ -31,14 +31,12 @@ from quaere.runs.checkpoints import (
     save_checkpoint,
     verify_checkpoint,
 )
-from quaere.runs.phases import number_phase
 from quaere.training.actors import RolePlay
 from quaere.training.health import FIRST_STEPS, FOLLOWED, Alarm, Watch, describe_useless
 from quaere.training.learner import OPTIMIZER_FILE, Learner
-from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.progress import Part, Reporter, StepProgress, StepReport, stop_requested
 from quaere.training.settings import LearnerSettings, RunConfig
-from quaere.training.step import Step
+from quaere.training.step import Step, measure_memory, measure_pace
 from quaere.training.tinker_learner import TinkerLearner
 
 
@@ -261,7 +259,7 @@ class TrainingRun:
         self._restored = None
 
     def _finish(self, step: Step, role: str, count: int) -> None:
-        place = {"run/iteration": float(step.iteration), "run/phase": number_phase(step.phase, self.store)}
+        place = {"run/iteration": float(step.iteration), "run/phase": self.store.number_phase(step.phase)}
         step.metrics |= {**measure_memory(), **place}
         self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
         self.store.add_traces(step.step, step.traces)

@@ -17,8 +17,18 @@ from msgspec import Struct, structs
 from quaere.api.run import Run, RunDocuments, open_documents
 from quaere.errors import BadInput
 from quaere.records import Candidate
-from quaere.runs.curriculum_audit import Item, check_item, match_verdict, read_items
-from quaere.runs.review import EVERY_ITERATION, Verdict, VerdictKind, give_verdicts, is_learned, judge
+from quaere.runs.review import (
+    EVERY_ITERATION,
+    Item,
+    Verdict,
+    VerdictKind,
+    check_item,
+    give_verdicts,
+    is_learned,
+    judge,
+    match_verdict,
+    read_items,
+)
 from quaere.runs.rows import EpisodeFilter
 from quaere.viewer.document_reader import TextPart, mark_part
 from quaere.viewer.page_formats import ById, Listed, ListPage, cut_page, read_body

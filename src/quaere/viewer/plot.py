@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from quaere.runs.phases import PhaseSummary
 from quaere.runs.rows import Event
+from quaere.runs.summaries import PhaseSummary
 
 WIDTH, HEIGHT = 330, 126
 LEFT, RIGHT, TOP, BOTTOM = 44, 8, 8, 20  # margins: labels of the vertical axis on the left, steps below

@@ -12,8 +12,8 @@ from msgspec import Struct
 from quaere.api.run import Run
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, paired_difference
-from quaere.runs.list import describe_state
 from quaere.runs.rows import Outcome
+from quaere.runs.summaries import describe_state
 from quaere.viewer.evaluation_pages import EvaluationResults
 from quaere.viewer.learning_map import NAMED_ROWS, Cell, count_cell, cut_panels, read_last, split_outcomes
 from quaere.viewer.measurements import find_typical

@@ -28,7 +28,7 @@ from starlette.responses import Response, StreamingResponse
 from quaere.api.run import Run
 from quaere.errors import BadInput, nearest_hint
 from quaere.runs.directory import CONFIG, DATABASE, is_locked, refuse_links
-from quaere.runs.list import runs_root
+from quaere.runs.summaries import runs_root
 
 T = TypeVar("T")
 Signature: TypeAlias = tuple[object, ...]

@@ -12,9 +12,8 @@ from msgspec import field, structs
 
 from quaere.api.run import Run
 from quaere.errors import BadInput
-from quaere.runs.list import ListedRun, read_brief, read_progress
-from quaere.runs.phases import name_phase
 from quaere.runs.rows import EpisodeFilter, RunInfo
+from quaere.runs.summaries import ListedRun, read_brief, read_progress
 from quaere.viewer.answer_view import ASK_KIND, read_record
 from quaere.viewer.metric_charts import (
     MAIN,
@@ -154,7 +153,7 @@ def _read_trend(run: Run) -> tuple[str, Series]:
     Rewards of proposer and solver are not comparable: in one curve, a run that learns would look as if it failed.
     """
     trend = run.metrics(TREND)
-    phase_at = {metric.step: name_phase(metric.value, run) for metric in run.metrics("run/phase")}
+    phase_at = {metric.step: run.name_phase(metric.value) for metric in run.metrics("run/phase")}
     phases = [phase_at.get(metric.step, "") for metric in trend]
     phase = "solver" if "solver" in phases else phases[-1] if phases else ""
     return phase, make_line(TREND, [metric for metric, each in zip(trend, phases, strict=True) if each == phase])

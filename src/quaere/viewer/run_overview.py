@@ -12,9 +12,16 @@ from quaere.api.run import Run
 from quaere.errors import BadInput
 from quaere.recipes.score.harness import Versions, describe_change
 from quaere.runs.checkpoints import find_checkpoints
-from quaere.runs.list import describe_state, next_command
-from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 from quaere.runs.rows import Event, RunInfo, RunState
+from quaere.runs.summaries import (
+    CandidateCount,
+    Change,
+    PhaseSummary,
+    count_candidates,
+    describe_state,
+    next_command,
+    summarise_phases,
+)
 from quaere.viewer.answer_view import RunAnswer, read_answers
 from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, EvaluationResults
 from quaere.viewer.learning_map import MapRow, read_stack

@@ -20,10 +20,9 @@ from quaere.errors import BadInput
 from quaere.grouping import group_by
 from quaere.policies.catalogue import lasting_name
 from quaere.records import Episode
-from quaere.rollout.episode import Sample, make_sample
 from quaere.rollout.policy import derive_seed
-from quaere.training.adapters import save_model, save_weights
-from quaere.training.learner import Learner
+from quaere.training.batches import Sample, make_sample
+from quaere.training.learner import Learner, save_model, save_weights
 from quaere.training.progress import stop_requested
 from quaere.training.settings import LearnerSettings
 from quaere.warmup.dialect_check import Learnt

@@ -20,8 +20,7 @@ from msgspec import Struct
 
 from quaere.evaluation.qa.items import Item
 from quaere.grouping import group_by
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, normalise_answer
 
 Kind = Literal["yes/no", "choice", "name", "number", "other"]
 KINDS: tuple[Kind, ...] = ("yes/no", "choice", "name", "number", "other")
@@ -74,7 +73,7 @@ def kind_of(question: str, answers: Sequence[str]) -> Kind:
 def option_of(question: str, answer: str) -> str:
     """Which option of a closed question an answer takes: "yes", "no", "first", "second", or "" for none.
 
-    The first option is before the question's last "or". `quaere.rewards.format.find_alternative` is stricter, since
+    The first option is before the question's last "or". `quaere.rewards.answers.find_alternative` is stricter, since
     what it takes for a choice may contain its answer: it refuses long titles and sentences without a comma.
 
         option_of("Who died first, Venn or Brod?", "Brod") -> "second"

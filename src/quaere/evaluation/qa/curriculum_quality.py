@@ -21,8 +21,7 @@ from quaere.chat.statements import split_statements
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, wilson_interval
 from quaere.records import Candidate, Episode, Evidence, Question
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import gives_away, names_alternatives
+from quaere.rewards.answers import gives_away, names_alternatives, normalise_answer
 from quaere.rollout.topic_questions import find_phrases
 from quaere.warmup.documents.checks import find_fault
 

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from quaere.objectives.policy_gradient import ema_centered, pair_centered
 from quaere.records import Episode, Question, Rubric
-from quaere.rollout.episode import Sample, make_sample
+from quaere.training.batches import Sample, make_sample
 
 
 class Chosen(Struct, frozen=True):

@@ -28,13 +28,7 @@ from quaere.objectives.policy_gradient import Advantages
 from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.policies.sampler import SamplingParams
 from quaere.recipes.registry import Recipe
-from quaere.recipes.report_baselines import (
-    assess_groups,
-    compare_reports,
-    pair_verdicts,
-    pay_report,
-    report_protocol,
-)
+from quaere.recipes.report_baselines import assess_groups, compare_reports, pair_verdicts, pay_report, report_protocol
 from quaere.recipes.score.config import PRESETS, HarnessSettings, ScoreConfig, check_config
 from quaere.recipes.score.gauges import collect_statistics, measure_gauges, read_history
 from quaere.recipes.score.harness import HarnessVersion, Versions, compare, describe_change
@@ -52,16 +46,11 @@ from quaere.recipes.score.rubric_signals import (
 )
 from quaere.records import Harness, Hints, Passage, Question, Rubric, RubricTask
 from quaere.rewards.reports import ReportPay, consistency_score, most_reward
-from quaere.rollout.episode import Job, Limits, Sample
+from quaere.rollout.episode import Job, Limits
 from quaere.runs import Run
-from quaere.training.assessments import (
-    Assessed,
-    Verdict,
-    measure_assessments,
-    verdict_parts,
-)
+from quaere.training.assessments import Assessed, Verdict, measure_assessments, verdict_parts
+from quaere.training.batches import Sample
 from quaere.training.learner import Learner
-from quaere.training.measures import mean_parts, measure_advantages
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
     DIALECT,
@@ -79,7 +68,7 @@ from quaere.training.report_run import (
 from quaere.training.rollouts import coin
 from quaere.training.run_setup import check_openable
 from quaere.training.settings import LearnerSettings
-from quaere.training.step import Step, trace_tokens
+from quaere.training.step import Step, mean_parts, measure_advantages, trace_tokens
 
 EVALUATOR = "evaluator"  # a role of its own where `evaluator.weights` is own
 

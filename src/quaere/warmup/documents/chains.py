@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from quaere.chat.statements import split_statements
 from quaere.records import Passage, Statement
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains
 from quaere.search.index import Index
 from quaere.search.link_graph import Backlink
 from quaere.warmup.documents.askable_facts import Fact, find_spans, page_name

@@ -21,8 +21,7 @@ from msgspec import Meta, Struct
 from quaere.errors import BadInput
 from quaere.grouping import group_by
 from quaere.records import Evidence, Passage, Question
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, normalise_answer
 from quaere.setting_types import NonNegativeFloat, PositiveCount, PositiveInt, check_settings
 from quaere.warmup.documents.askable_facts import Fact, draw_facts, is_drawn
 from quaere.worlds.dice import Dice

@@ -20,8 +20,7 @@ from quaere.chat.question_wordings import LEANING
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Hit, Passage, Question, SolveTask
-from quaere.rewards.answers import exact_match_score, normalise_answer
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, exact_match_score, normalise_answer
 from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import Policy, derive_seed
 from quaere.search.index import Index

@@ -29,7 +29,7 @@ from quaere.errors import SamplingFailed
 from quaere.grouping import group_by
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Evidence, Passage, Proposal, ProposeTask, Search, Turn
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains
 from quaere.rollout.episode import Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher

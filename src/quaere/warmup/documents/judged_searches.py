@@ -20,7 +20,7 @@ from msgspec import Struct, field, structs
 from quaere.chat.protocol import Protocol, was_searched
 from quaere.chat.renderer import Renderer
 from quaere.records import Answer, Episode, Evaluate, Hit, Passage, Question, Search, SolveTask, Turn
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains
 from quaere.rewards.self_evaluation import ALL, NOTHING, PAGE, SOME, holds, is_good, value_searches
 from quaere.rollout.episode import Limits
 from quaere.search.searcher import Searcher

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from quaere.records import Passage
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, normalise_answer
 from quaere.warmup.documents.askable_facts import find_spans
 from quaere.warmup.documents.checked_question import Draft, Worded, draw_drafts
 from quaere.warmup.documents.checks import KNOWN, Examiner, find_fault, names_subject

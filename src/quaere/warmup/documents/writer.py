@@ -18,8 +18,7 @@ from msgspec import Struct, structs
 
 from quaere.errors import BadInput
 from quaere.grouping import group_by
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import contains
+from quaere.rewards.answers import contains, normalise_answer
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.warmup.documents import chains, comparisons

@@ -1,14 +1,19 @@
-"""The folder of runs: a summary of each run, finding a run by name or path, and deletion.
+"""Summaries of runs: a list of those in a folder, deletion of them, and the phases and candidates of one.
 
 list_runs(runs_root()) == [RunSummary(id="ask-20250301-101500", kind="ask", num_episodes=1, num_answered=1, ...)]
+summarise_phases(run)[0].metrics["reward/mean"] == Change(first=0.1, last=0.4)
+count_candidates(run) == [CandidateCount(iteration=0, num_kept=10, dropped={"never solved": 6})]
 """
 
+import math
 import os
 import shlex
 import sqlite3
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -19,7 +24,7 @@ from quaere.disk import discard_folder, explain_errors
 from quaere.errors import BadInput, nearest_hint
 from quaere.runs.directory import DATABASE, connect
 from quaere.runs.reader import RunReader
-from quaere.runs.rows import INFO_COLUMNS, RunInfo, RunState, read_info
+from quaere.runs.rows import INFO_COLUMNS, Metric, RunInfo, RunState, read_info
 from quaere.runs.run import Run
 
 Listed = TypeVar("Listed", bound="ListedRun")
@@ -179,3 +184,70 @@ def read_brief(path: str) -> RunInfo | None:
     # Damaged, or of another version: opening it says what is wrong.
     except (sqlite3.Error, OSError, ValueError, TypeError):
         return None
+
+
+# -------------------------------------------------------------------------------------------- phases of a training run
+
+
+class Change(Struct, frozen=True):
+    """The first and the last value of a metric within a phase.
+
+    Change(first=0.1, last=0.4)
+    """
+
+    first: float
+    last: float
+
+
+class PhaseSummary(Struct, frozen=True):
+    """Consecutive steps of one phase. A run that recorded no phases is one phase without a name.
+
+    PhaseSummary(iteration=0, phase="proposer", first_step=1, last_step=50, metrics={"reward/mean": Change(0.1, 0.4)})
+    """
+
+    iteration: int | None
+    phase: str
+    first_step: int
+    last_step: int
+    metrics: dict[str, Change]
+
+
+class CandidateCount(Struct, frozen=True):
+    """Number of questions of an iteration that were kept, and that were dropped by reason.
+
+    CandidateCount(iteration=0, num_kept=10, dropped={"never solved": 6, "always solved": 4})
+    """
+
+    iteration: int
+    num_kept: int
+    dropped: dict[str, int]
+
+
+def summarise_phases(run: RunReader, known: Mapping[str, list[Metric]] | None = None) -> list[PhaseSummary]:
+    """The phases of a run in order; [] if the run has no metrics. `known` are its metrics, if already read."""
+    values = dict(run.all_metrics() if known is None else known)
+    grouping = ("run/iteration", "run/phase")
+    grouping = ("run/iteration", "run/phase")
+    places = {name: {metric.step: metric.value for metric in values.pop(name, [])} for name in grouping}
+    steps = {metric.step for metrics in values.values() for metric in metrics}.union(*places.values())
+    summaries = []
+    for (iteration, phase), members in groupby(sorted(steps), lambda step: [at.get(step) for at in places.values()]):
+        within = list(members)
+        ends = within[0], within[-1]
+        number = int(iteration) if iteration is not None and math.isfinite(iteration) else None
+        summaries.append(PhaseSummary(number, run.name_phase(phase), *ends, _changes(values, *ends)))
+    return summaries
+
+
+def count_candidates(run: RunReader) -> list[CandidateCount]:
+    """Counts of candidates per iteration; the most frequent drop reason comes first."""
+    return [CandidateCount(number, by.pop("", 0), by) for number, by in run.count_candidates().items()]
+
+
+def _changes(values: dict[str, list[Metric]], first_step: int, last_step: int) -> dict[str, Change]:
+    step = attrgetter("step")
+    within = {
+        name: metrics[bisect_left(metrics, first_step, key=step) : bisect_right(metrics, last_step, key=step)]
+        for name, metrics in values.items()
+    }
+    return {name: Change(part[0].value, part[-1].value) for name, part in within.items() if part}

@@ -1,6 +1,7 @@
-"""Verification of evidence: the probability of the answer with and without the span (EVE-Agent, Eq. 10-14).
+"""Evidence of a proposal: located in the texts shown, guarded, and verified (EVE-Agent, Eq. 10-14).
 
-One turn, no search, and two prompts that differ only by the span. Three forms:
+A span is verified by the probability of the answer with and without it: one turn, no search, and two prompts that
+differ only by the span. Three forms:
 
     sampled          m turns with the span and m without, scored by exact match, as in the paper
     teacher_forced   the probability of the answer's tokens by one forward pass; nothing is sampled
@@ -18,29 +19,134 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from quaere.chat.markup import find_blocks
 from quaere.chat.protocol import Protocol, Quoted
 from quaere.chat.renderer import Renderer
+from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects.closed_book import ANSWER_CLOSE, ANSWER_OPEN
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.roles import solver_reward
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Episode, Question, SolveTask, Support
+from quaere.records import Episode, Passage, Question, Search, SolveTask, Support
+from quaere.rewards.guards import GUARDS, PAPER, Triple, count_earlier, guarded, refusals
+from quaere.rewards.proposer import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import ChatPolicy, Policy, TokenPolicy, open_policy
 from quaere.search.searcher import NoSearcher
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
 
 if TYPE_CHECKING:  # an endpoint verifies without torch
-    from quaere.training.proposals import EvidenceConfig, Proposed
+    from quaere.training.proposals import Proposed
     from quaere.training.rollouts import Stage
     from quaere.training.step import Step
 
 Form = Literal["sampled", "teacher_forced", "hosted"]
 
 _CLAIMS_AT_ONCE = 32  # claims per batch of teacher forcing, after which progress is reported
+
+
+class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Evidence: what is asked for, how it is rewarded, and which guards refuse it.
+
+        EvidenceConfig(check="zero_value", value_weight=0.5, brevity_weight=0.1, span_weight=0.3, guards=("verbatim",))
+
+    Attributes:
+        cite: Both roles are asked to quote their evidence. [EVE-Agent]
+        check: A span that is in no text shown: zero_value: it earns neither value nor brevity; none: it is
+            rewarded like any other; invalid: its proposal earns the format reward alone. [EVE-Agent]
+        value_weight: Weight of the verifier's value in the proposer's reward: lambda_V. [EVE-Agent, Eq. 16]
+        brevity_weight: Weight of the brevity bonus in the proposer's reward: lambda_B. [EVE-Agent, Eq. 16]
+        brevity_tokens: Span length at which the brevity bonus is 0: L_max. [EVE-Agent, Eq. 15]
+        span_weight: Weight of the quoted span in the solver's reward: lambda_E. [EVE-Agent, Eq. 19]
+        gold: Spans that the solver's quotation is compared with: verbatim ones only, or any as it was written,
+            also a made-up one (preset paper). [Quaere; EVE-Agent]
+        paid: Quotations of the solver that earn the reward of span_weight: written: any; verbatim: only those in a
+            text it was shown. [EVE-Agent; Quaere]
+        guards: Names of the rules that refuse evidence which proves nothing (`rewards/guards.py`); the paper has
+            none. [Quaere]
+    """
+
+    cite: bool = True
+    check: EvidenceCheck = "zero_value"
+    value_weight: NonNegativeFloat = VALUE_WEIGHT
+    brevity_weight: NonNegativeFloat = BREVITY_WEIGHT
+    brevity_tokens: PositiveInt = BREVITY_TOKENS
+    span_weight: NonNegativeFloat = SPAN_WEIGHT
+    gold: Literal["verbatim", "written"] = "verbatim"
+    paid: Literal["written", "verbatim"] = "written"
+    guards: tuple[str, ...] = PAPER
+
+
+def check_evidence(config: EvidenceConfig) -> None:
+    """Raise `BadInput` for an unknown guard, and for rewards and guards of evidence that is not asked for."""
+    for name in config.guards:
+        if name not in GUARDS:
+            raise BadInput(f"evidence.guards: there is no guard {name!r}; choose from {', '.join(GUARDS)}")
+    for name, off in {"value_weight": "0", "brevity_weight": "0", "span_weight": "0", "guards": "[]"}.items():
+        if getattr(config, name) and not config.cite:
+            raise BadInput(f"evidence.cite=false asks for no evidence: set evidence.{name}={off} as well")
+
+
+def trace(proposals: Sequence[Proposed], config: EvidenceConfig, count_tokens: Callable[[str], int]) -> list[Proposed]:
+    """Locate every span in the texts shown, and apply all guards except `needed`, which depends on the verifier.
+
+    A proposal that is refused, or that lacks verbatim evidence where it is required (`check="invalid"`), is invalid
+    from here on: the solver does not attempt it, and it earns its format part alone.
+    """
+    earlier = count_earlier([proposed.written.question for proposed in proposals])
+    guards = [name for name in config.guards if name != "needed"]
+    found = []
+    for proposed, num_earlier in zip(proposals, earlier, strict=True):
+        passages = shown_passages(proposed.episode)
+        evidence = find_evidence(proposed.written.span, passages)
+        span = evidence.text if evidence else proposed.written.span
+        triple = _read_triple(proposed, passages, span, count_tokens(span), num_earlier)
+        refused = refusals(triple, guards) if proposed.score.valid else ()
+        is_lacking = config.check == "invalid" and config.cite and evidence is None
+        found.append(_refuse(structs.replace(proposed, triple=triple, evidence=evidence), refused, is_lacking))
+    return found
+
+
+def _refuse(proposed: Proposed, refused: tuple[str, ...], is_lacking: bool = False) -> Proposed:
+    if not refused and not is_lacking:
+        return structs.replace(proposed, refusals=refused)
+    score = structs.replace(guarded(proposed.score, refused), valid=False)
+    return structs.replace(proposed, score=score, question=None, refusals=refused)
+
+
+def _read_triple(
+    proposed: Proposed, passages: Sequence[Passage], span: str, num_tokens: int, num_earlier: int
+) -> Triple:
+    """Question, answer and span, with the texts, thoughts and queries that the guards check."""
+    task, turns = proposed.task, proposed.episode.turns
+    searches = [turn.action for turn in turns if isinstance(turn.action, Search)]
+    return Triple(
+        question=proposed.written.question,
+        answer=proposed.written.answer,
+        span=span,
+        num_span_tokens=num_tokens,
+        document=task.document.text if task.document else "",
+        hops=task.hops,
+        returned=tuple(passage.text for passage in passages if passage != task.document),
+        thoughts=tuple(block.content for turn in turns for block in find_blocks(turn.text, ("think",))[:1]),
+        queries=tuple(query for search in searches for query in search.queries),
+        num_earlier=num_earlier,
+    )
+
+
+def hear(proposed: Proposed, support: Support | None, config: EvidenceConfig) -> Proposed:
+    """Add the verifier's result, and apply the guard `needed` to it if there is a result and the guard is on."""
+    proposed = structs.replace(proposed, support=support)
+    if support is None or "needed" not in config.guards:
+        return proposed
+    chances = {"chance_with": support.chance_with, "chance_without": support.chance_without}
+    return _refuse(proposed, refusals(structs.replace(proposed.triple, **chances), ["needed"]))
+
+
+# --------------------------------------------------------------------------------------------- claims and the verifier
 
 
 class Claim(Struct, frozen=True):
