@@ -9,10 +9,10 @@ from quaere.api.printing import count, counting, format_duration
 def test_things_of_one_kind_are_counted(monkeypatch, capsys):
     monkeypatch.setattr(module, "LOG_S", 0.0)
     monkeypatch.setattr(module, "format_duration", lambda seconds: "1 s")
-    with counting("writing", 2) as advance:
-        advance("well")
-        advance("")
-    assert capsys.readouterr().err == "writing: 1 of 2, well, about 1 s left\nwriting: 2 of 2\n"
+    with counting("writing", 3) as advance:
+        for said in ("well", "", ""):
+            advance(said)
+    assert capsys.readouterr().err == "writing: 1 of 3, well\nwriting: 2 of 3, about 1 s left\nwriting: 3 of 3\n"
 
 
 def test_what_does_not_take_long_says_nothing(capsys):

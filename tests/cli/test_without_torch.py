@@ -178,7 +178,7 @@ def test_runs_are_viewed_without_them(place):
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         line = server.stderr.readline()
-        assert "showing run at http://127.0.0.1:" in line, line
+        assert "showing old-run at http://127.0.0.1:" in line, line
         page = line.split(" at ")[1].split(",")[0]
         assert page.endswith("/run/run")
         reply = httpx.get(page, trust_env=False)

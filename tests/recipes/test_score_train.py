@@ -335,11 +335,13 @@ def test_a_run_with_two_sets_of_weights_and_pairs_of_rubrics_goes_on_as_if_never
     straight = run_reports(tmp_path / "straight", "score", config)
     reports = [episode.task for episode, row in rows(straight, "report-writer") if row.step == 1]
     assert len(reports) == 2 * 2 * newsroom.NUM_REPORTS and len({task.question.text for task in reports}) == 2
-    assert straight.metrics_at(1)["evaluator/advantage"] == pytest.approx(
-        0, abs=1e-12
-    )  # one's gain is the other's loss
+    one_step = straight.metrics_at(1)
+    assert one_step["evaluator/advantage"] == pytest.approx(0, abs=1e-12)  # one's gain is the other's loss
     assert straight.metrics_at(1)["evaluator/baseline"] == 0
-    assert max(straight.metrics_at(step)["evaluator/mismatch_mean"] for step in (1, 2, 3)) < 1e-5
+    # A step in which the reports of all pairs agree equally teaches the evaluator nothing.
+    metrics = [straight.metrics_at(step) for step in (1, 2, 3)]
+    mismatches = [one["evaluator/mismatch_mean"] for one in metrics if "evaluator/mismatch_mean" in one]
+    assert mismatches and max(mismatches) < 1e-5
     straight.close()
     with pytest.raises(Stopped):
         run_reports(tmp_path / "stopped", "score", config, Impatient(2))

@@ -224,10 +224,13 @@ def test_a_corpus_without_words_is_refused(tmp_path):
 
 
 def test_a_missing_index_says_what_to_type(tmp_path, folder):
-    for path in (tmp_path / "nowhere", folder, folder / "rivers.md"):
+    missing = tmp_path / "nowhere"
+    hints = {missing: f"quaere index FOLDER --out {missing}"}
+    hints |= {path: f"quaere index {path} --out INDEX" for path in (folder, folder / "rivers.md")}  # documents
+    for path, hint in hints.items():
         with pytest.raises(IndexMissing) as caught:
             open_index(path)
-        assert caught.value.hint == f"quaere index FOLDER --out {path}"
+        assert caught.value.hint == hint
 
 
 def test_a_newer_format_is_refused(index):
