@@ -6,7 +6,7 @@ import torch
 import tiny
 from quaere.policies.native.attention import DecodePass, Kind, _SideBySide, varlen_attention
 from quaere.policies.native.bridge import use_varlen_attention
-from quaere.policies.native.slots import KVStorage
+from quaere.policies.native.kv_cache import KVStorage
 
 
 def test_scores_are_divided_by_the_root_of_the_heads_size_unless_the_model_says_otherwise():

@@ -5,7 +5,7 @@ import torch
 from engines import alone, finish, make_engine, make_model, play, prompt
 
 from quaere.policies.native.engine import Request
-from quaere.policies.native.slots import BLOCK
+from quaere.policies.native.kv_cache import BLOCK
 from quaere.policies.sampler import SamplingParams
 
 

@@ -19,7 +19,7 @@ from quaere.policies.native import fused, kernels
 from quaere.policies.native.attention import Kind
 from quaere.policies.native.bridge import fuse
 from quaere.policies.native.decoder import pick_tokens
-from quaere.policies.native.slots import Span
+from quaere.policies.native.kv_cache import Span
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if HAS_GPU else "cpu")

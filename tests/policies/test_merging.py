@@ -10,7 +10,7 @@ from torch.nn import Linear
 import tiny
 from quaere.policies.native.attention import DecodePass, PrefillPass
 from quaere.policies.native.bridge import forward, merge_products, use_packed_attention
-from quaere.policies.native.slots import KVStorage, Span
+from quaere.policies.native.kv_cache import KVStorage, Span
 from quaere.policies.native.weights import merge, prepare_products, use_int8
 from quaere.training.actors import copy_weights
 

@@ -16,8 +16,8 @@ from quaere.policies.native import row_caches
 from quaere.policies.native.attention import VARLEN, Packing
 from quaere.policies.native.bridge import load_model, packed_states, use_packed_attention, use_varlen_attention
 from quaere.policies.native.engine import Engine, Request
+from quaere.policies.native.kv_cache import SlotTable
 from quaere.policies.native.plain import padded_states
-from quaere.policies.native.slots import SlotTable
 from quaere.policies.sampler import SamplingParams
 from quaere.training.engine_check import compare_with_transformers
 

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from quaere.errors import ModelMissing
 from quaere.policies.model_folders import check_config
 from quaere.policies.native.bridge import refuse_unsupported
-from quaere.policies.native.slots import STRIDE
+from quaere.policies.native.kv_cache import STRIDE
 from quaere.training.batches import CHUNK_TOKENS
 from quaere.training.settings import AdapterSettings, EngineSettings, LearnerSettings
 

@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from quaere.policies.native.device import has_kernels
-from quaere.policies.native.slots import KVStorage, Span
+from quaere.policies.native.kv_cache import KVStorage, Span
 
 
 class Kind(NamedTuple):

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from quaere.policies.native.attention import DecodePass, Pass, PrefillPass
 from quaere.policies.native.device import has_kernels
-from quaere.policies.native.slots import KVStorage, Span
+from quaere.policies.native.kv_cache import KVStorage, Span
 from quaere.policies.native.weights import signed
 from quaere.policies.sampler import SamplingParams
 

@@ -26,11 +26,11 @@ from msgspec import Struct
 from quaere.policies.native.bridge import forward, fuse, read_llama, why_unpacked
 from quaere.policies.native.decoder import Decoder, Draw, Drawn, Forward, how_to_draw
 from quaere.policies.native.device import has_kernels
+from quaere.policies.native.kv_cache import KVStorage, Slot, SlotTable, Span
 from quaere.policies.native.llama_step import LlamaStep
 from quaere.policies.native.plain import PlainForward
 from quaere.policies.native.row_caches import RowCaches
 from quaere.policies.native.sequence_logprobs import score_sequences
-from quaere.policies.native.slots import KVStorage, Slot, SlotTable, Span
 from quaere.policies.native.weights import decodes_in_int8, prepare_products
 from quaere.policies.sampler import Sampled, SamplingParams, StopStrings
 from quaere.records import StopReason

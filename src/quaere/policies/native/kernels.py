@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from quaere.policies.native.attention import Kind
-from quaere.policies.native.slots import Span
+from quaere.policies.native.kv_cache import Span
 
 BLOCK_M = 64
 BLOCK_N = 64

@@ -29,7 +29,7 @@ from torch.nn import Linear
 from torch.nn.functional import embedding, linear, rms_norm, scaled_dot_product_attention, silu
 
 from quaere.policies.native.attention import DecodePass, Kind, Pass
-from quaere.policies.native.slots import KVStorage
+from quaere.policies.native.kv_cache import KVStorage
 from quaere.policies.native.weights import Packed, join_rows, multiply, pack
 
 # ------------------------------------------------------------------------------------------------- the parts of a model

@@ -23,8 +23,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from quaere.policies.native.attention import DecodePass, Packing, Pass, PrefillPass
 from quaere.policies.native.bridge import cache_name, find_decoder, refuse_plain, refuse_unsupported, why_unpacked
+from quaere.policies.native.kv_cache import Span
 from quaere.policies.native.row_caches import RowCaches, can_stack, has_attention
-from quaere.policies.native.slots import Span
 from quaere.policies.native.weights import decodes_in_int8
 
 PADDED_SHARE = 0.8  # rows are padded together if the shortest has this share of the longest's tokens

@@ -16,7 +16,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from quaere.policies.native.slots import KVStorage
+from quaere.policies.native.kv_cache import KVStorage
 
 # Layers of a cache whose rows can be stacked. The rows of a sliding window would be cut at different places.
 _STACKED = {"DynamicLayer", "LinearAttentionLayer", "LinearAttentionAndFullAttentionLayer"}

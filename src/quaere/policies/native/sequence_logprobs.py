@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from quaere.policies.native.attention import PrefillPass
 from quaere.policies.native.decoder import Forward
-from quaere.policies.native.slots import KVStorage, Span
+from quaere.policies.native.kv_cache import KVStorage, Span
 
 _MAX_LOGITS = 2048  # rows of logits at once
 

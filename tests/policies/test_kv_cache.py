@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from properties import examples
-from quaere.policies.native.slots import STRIDE, KVStorage, SlotTable
+from quaere.policies.native.kv_cache import STRIDE, KVStorage, SlotTable
 
 
 def test_nothing_is_kept_of_a_session_whose_context_changed():
