@@ -92,32 +92,34 @@ def show(written, facts):
         print(f"facts proven: mean {fmean(proven):.1%}, least {min(proven):.1%}; {enough} reports prove 60 % or more")
 
 
+def find_answer(question, report):
+    """The number of the first sentence with an accepted answer; None if no sentence has one."""
+    said = [one.text for one in report.statements] if report else []
+    has = (number for number, text in enumerate(said, start=1) if any(contains(text, one) for one in question.answers))
+    return next(has, None)
+
+
 def show_answers(written):
     """How many reports on questions with answers have one, and how many of these questions have no report."""
-    places = []  # of the first sentence with an answer
-    for question, _, report, _ in written:
-        said = [one.text for one in report.statements] if report else []
-        has = [any(contains(text, answer) for answer in question.answers) for text in said]
-        if question.answers:
-            places.append(has.index(True) if True in has else None)
-    if places:
-        found = [place for place in places if place is not None]
-        early = sum(place < 10 for place in found)
-        print(f"answers: in {len(found)} of {len(places)} reports, in the first ten sentences of {early}")
-        empty = sum(bool(question.answers) and not report for question, _, report, _ in written)
-        print(f"answerable questions without a report: {empty}")
+    answerable = [(question, report) for question, _, report, _ in written if question.answers]
+    if answerable:
+        found = [place for question, report in answerable if (place := find_answer(question, report))]
+        early = sum(place <= 10 for place in found)
+        print(f"answers: in {len(found)} of {len(answerable)} reports, in the first ten sentences of {early}")
+        print(f"answerable questions without a report: {sum(not report for _, report in answerable)}")
 
 
 def write_rows(written, path):
-    """One line for each question, of which figures can be computed again."""
-    lines = ["question\tsentences\tdocuments\tcitations\tunresolved\tword_for_word"]
+    columns = ["question", "sentences", "documents", "citations", "unresolved", "word_for_word", "first_answer"]
+    lines = ["\t".join(columns)]
     for question, _, report, _ in written:
         counts = [0] * 5
         if report:
             documents = {source.passage.doc_id for source in report.sources}
             counts = [*map(len, (report.statements, documents, report.citations, report.unresolved))]
             counts.append(count_quoted(report))
-        lines.append("\t".join([question.text, *map(str, counts)]))
+        place = find_answer(question, report) if question.answers else "no answer known"
+        lines.append("\t".join(map(str, [question.text, *counts, place])))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

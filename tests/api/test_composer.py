@@ -259,10 +259,18 @@ def test_a_citation_comes_before_the_full_stop():
 
 
 def test_what_is_no_sentence_is_left_out():
-    text = "# Oss\n\nThe Oss is very long.[4]\n\n| a row of | the table here. |\n\nlower case begins in the middle.\n\n"
-    text += (
-        "Is it a very long river?\n\nConclusion: the moon is made of cheese.\n\nNo full stop at the end\n\nToo short."
+    blocks = (
+        "# Oss",
+        "The Oss is very long.[4]",
+        "| a row of | the table here. |",
+        "lower case begins in the middle.",
+        "The Oss and its mouths, 9.24.",
+        "Is it a very long river?",
+        "Conclusion: the moon is made of cheese.",
+        "No full stop at the end",
+        "Too short.",
     )
+    text = "\n\n".join(blocks)
     assert [one.text for one in read_sentences(titled("Oss", text))] == ["The Oss is very long."]
 
 

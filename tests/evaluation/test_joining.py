@@ -19,12 +19,13 @@ from scripted import ScriptedSampler
 
 FIRST, SECOND = "Orsolya Venn built the Halm bridge in 1702.", "It was never rebuilt after the flood."
 PASSAGE = f"Halm bridge\n{FIRST} {SECOND} It has 12 arches."
-GOOD = "Orsolya Venn built the Halm bridge in 1702 and it was never rebuilt after the flood."
+GOOD = "Orsolya Venn built the Halm bridge in 1702, and it was never rebuilt after the flood."
 REFUSED = {
     "a number is changed": GOOD.replace("1702", "1712"),
     "a name is lost": GOOD.replace("Orsolya Venn", "She"),
     "a negation is lost": GOOD.replace("never ", ""),
     "half is lost": FIRST,
+    "a comma is lost": GOOD.replace(",", ""),
     "a capital is left": GOOD.replace(" it was", " It was"),
     "a claim is added": GOOD.replace(" in 1702", " in 1702 for the King of Tallow"),
     "nothing": "",
@@ -143,6 +144,9 @@ async def test_a_sentence_without_a_neighbour_leaves_the_next_two_to_be_joined()
         ("Venn built it, and Arches of slate bear it.", "Arches of slate bear it.", False),
         ("Venn built it, and after the flood she left.", "After the flood she left.", True),
         ("Venn built it, and tallow is near.", "Tallow is near.", False),
+        ("Venn built it and she was paid in salt.", "She was paid in salt.", False),
+        ("Venn built it and, asked for salt, was paid.", "Venn, asked for salt, was paid.", True),
+        ("Venn built it and asked for salt, was paid.", "Venn, asked for salt, was paid.", False),
         ("Venn built it while she was paid in salt.", "She was paid in salt.", False),
         ("Venn was paid in salt and built it.", "Venn was paid in salt.", False),
         ("Venn built it and was paid in 12.5 crowns.", "Venn was paid in 12.5 crowns.", True),

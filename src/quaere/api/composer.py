@@ -51,8 +51,8 @@ _MIN_WORDS, _MAX_WORDS = 4, 60
 _MAX_CITED = 3  # passages that a sentence cites if several documents have it
 _ENDING = re.compile(r"[.!…。！]+[\"'”’»)\]*_」』）]*+$")
 _EDGE_MARKS = re.compile(r"^(?:\[[0-9, \t]*+\][ \t]*+)++|(?:[ \t]*+\[[0-9, \t]*+\])++$")
-# The middle of a sentence, or a row of a table.
-_UNFIT = re.compile(r"^[^\w\"'“‘«(*_`]|^[\"'“‘«(*_`]*+[a-z]|^\W*+$| \| ")
+# The middle of a sentence, a row of a table, or an entry of a list of contents ("Lots in Account window, 9.24.").
+_UNFIT = re.compile(r"^[^\w\"'“‘«(*_`]|^[\"'“‘«(*_`]*+[a-z]|^\W*+$| \| |, \d+(?:\.\d+)++\.$")
 
 
 class Finding(Struct, frozen=True):

@@ -39,7 +39,8 @@ _EXAMPLES = (
     ),
 )
 _LIMITS = Limits(max_turns=1, turn_tokens=160, sequence_tokens=2048)
-_WORD = re.compile(r"\w+(?:[-.'’]\w+)*")
+_WORD = re.compile(r"\w+(?:[-.'’]\w+)*|[^\w\s]")  # and marks between words
+_END = re.compile(r"[.!…]+$")
 _SMALL = frozenset(  # these begin sentences and are no names
     """a after all although an another any as at because before both by during each every for from he her his if in it
     its many most no on once one only other several she since some such that the their then there these they this those
@@ -88,16 +89,21 @@ class Joiner:
 
 
 def has_their_words(joined: str, pair: Pair) -> bool:
-    """True if the words are the first sentence's, "and", and the second's, perhaps without a common beginning.
+    """True if it is the first sentence, "and", and the second, perhaps without a common beginning; commas stay as well.
 
     has_their_words("Venn built it and was paid.", Pair("Venn built it.", "Venn was paid.", "...")) -> True
     """
-    new, first, second = (_WORD.findall(text) for text in (joined, pair.first, pair.second))
-    rest = new[len(first) + 1 :]
-    num_dropped = len(second) - len(rest)
-    begins_alike = num_dropped >= 0 and second[:num_dropped] == first[:num_dropped]
-    told = second[num_dropped:] if num_dropped else [_begin_small(second, pair.reference), *second[1:]]
-    return begins_alike and bool(rest) and new == [*first, "and", *told]
+    new, first, second = (_WORD.findall(_END.sub("", text)) for text in (joined, pair.first, pair.second))
+    for link in ([",", "and"], ["and"]):
+        rest = new[len(first) + len(link) :]
+        num_dropped = len(second) - len(rest)
+        if not rest or num_dropped < 0 or new[: len(new) - len(rest)] != [*first, *link]:
+            continue
+        if num_dropped == 0:  # without a comma its subject would be read as a part of the first
+            return "," in link and rest == [_begin_small(second, pair.reference), *second[1:]]
+        if second[:num_dropped] == first[:num_dropped] and rest == second[num_dropped:]:
+            return True
+    return False
 
 
 def _begin_small(sentence: Sequence[str], reference: str) -> str:
