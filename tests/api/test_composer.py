@@ -254,8 +254,28 @@ def test_other_names_are_those_that_its_own_document_states():
 
 def test_a_citation_comes_before_the_full_stop():
     assert cite("It is short.", 2) == "It is short [2]."
+    assert cite("It is short .", 2) == "It is short [2]."
     assert cite('He said "no."', 2) == 'He said "no [2]."'
     assert cite("河很长。", 1) == "河很长 [1]。"
+
+
+def test_a_line_of_code_follows_the_sentence_that_introduces_it():
+    blocks = (
+        "Use the following command to count all boats:",
+        "    boats count [NAME]",
+        "They are counted at noon. To sink one, type:",
+        "    boats sink",
+        "These two lines of code are too many here:",
+        "    boats list\n    boats paint",
+        "A boat has `one` name.",
+    )
+    text = "\n\n".join(blocks)
+    assert [one.text for one in read_sentences(titled("Boats", text))] == [
+        "Use the following command to count all boats: `boats count [NAME]`.",
+        "They are counted at noon.",
+        "To sink one, type: `boats sink`.",
+        "A boat has `one` name.",
+    ]
 
 
 def test_what_is_no_sentence_is_left_out():
@@ -266,6 +286,7 @@ def test_what_is_no_sentence_is_left_out():
         "lower case begins in the middle.",
         "The Oss and its mouths, 9.24.",
         "Is it a very long river?",
+        "(Boats and rafts are seen there ..)",
         "Conclusion: the moon is made of cheese.",
         "No full stop at the end",
         "Too short.",

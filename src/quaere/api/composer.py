@@ -50,9 +50,12 @@ _MIN_NEAR = 0.2  # of the question's words that such a passage has
 _MIN_WORDS, _MAX_WORDS = 4, 60
 _MAX_CITED = 3  # passages that a sentence cites if several documents have it
 _ENDING = re.compile(r"[.!…。！]+[\"'”’»)\]*_」』）]*+$")
+# A line that introduces one line of code, and that line.
+_CODE = re.compile(r"(?m)^(\S[^\n]*:)[ \t]*\n(?:[ \t]*\n)?(?: {4,}|\t)([^\n`]{2,100})(?=\n[ \t]*\n|\s*\Z)")
 _EDGE_MARKS = re.compile(r"^(?:\[[0-9, \t]*+\][ \t]*+)++|(?:[ \t]*+\[[0-9, \t]*+\])++$")
-# The middle of a sentence, a row of a table, or an entry of a list of contents ("Lots in Account window, 9.24.").
-_UNFIT = re.compile(r"^[^\w\"'“‘«(*_`]|^[\"'“‘«(*_`]*+[a-z]|^\W*+$| \| |, \d+(?:\.\d+)++\.$")
+# The middle of a sentence, a row of a table, an entry of a list of contents ("Lots in Account window, 9.24."), or what
+# breaks off in two dots.
+_UNFIT = re.compile(r"^[^\w\"'“‘«(*_`]|^[\"'“‘«(*_`]*+[a-z]|^\W*+$| \| |, \d+(?:\.\d+)++\.$|(?<!\.)\.\.\W*$")
 
 
 class Finding(Struct, frozen=True):
@@ -362,16 +365,21 @@ class _Draft:
 def read_sentences(passage: Passage) -> list[Finding]:
     """The sentences of a passage that can be cited: whole, of a usual length, and read as one statement each.
 
+    A sentence that introduces a line of code is followed by it: "Create a snapshot with this command: `lxc snapshot`."
     A citation mark of the document's own would be read as one of the report, so "[3]" becomes "(3)" and is left out at
     the ends. What the reader of reports would not read as one statement with one citation is left out.
     """
+    said = [(statement.start, statement.text) for statement in split_statements(passage.text)]
+    for match in _CODE.finditer(passage.text):
+        lead = match[1].rpartition(". ")[2]
+        said.append((match.end(1) - len(lead), f"{lead} `{match[2].strip()}`."))
     found = []
-    for statement in split_statements(passage.text):
-        text = " ".join(_EDGE_MARKS.sub("", statement.text).split())
+    for start, written in sorted(said):
+        text = " ".join(_EDGE_MARKS.sub("", written).split())
         for mark in find_citations(text):
             text = f"{text[: mark.start]}({text[mark.start + 1 : mark.end - 1]}){text[mark.end :]}"
         if _is_usable(text):
-            found.append(Finding(text, passage, statement.start))
+            found.append(Finding(text, passage, start))
     return found
 
 
@@ -382,7 +390,7 @@ def _place(one: Finding) -> tuple[int, int]:
 def _follow(one: Finding, two: Finding) -> bool:
     """True if the second is the passage's next sentence, so that its pronouns mean what they meant."""
     starts = [each.start for each in split_statements(one.passage.text)]
-    return starts.index(two.start) == starts.index(one.start) + 1
+    return (one.start, two.start) in pairwise(starts)
 
 
 def _is_usable(text: str) -> bool:
@@ -397,7 +405,7 @@ def cite(sentence: str, *numbers: int) -> str:
     """The sentence with a citation before its full stop: cite("It is short.", 2, 5) -> "It is short [2, 5]."."""
     ending = _ENDING.search(sentence)
     at = ending.start() if ending else len(sentence)
-    return f"{sentence[:at]} [{', '.join(map(str, numbers))}]{sentence[at:]}"
+    return f"{sentence[:at].rstrip()} [{', '.join(map(str, numbers))}]{sentence[at:]}"
 
 
 def _number(passage: Passage, numbers: dict[Passage, int]) -> int:
