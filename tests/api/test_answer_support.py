@@ -3,9 +3,10 @@
 import pytest
 from msgspec import structs
 
-from evaluated import NO_ROOM, answer, episode, passage, search
+from evaluated import NEVER_MET, NO_ROOM, answer, episode, passage, search
 from quaere.api.answer import (
     answer_scores,
+    describe_found,
     find_support,
     is_about_question,
     is_found,
@@ -16,7 +17,7 @@ from quaere.api.answer import (
     refuse_all_failed,
     refuse_unanswered,
 )
-from quaere.errors import NotFound, SamplingFailed
+from quaere.errors import NotFound, SamplingFailed, SearchFailed
 from quaere.records import Failure, Question
 
 
@@ -125,6 +126,15 @@ def test_an_answer_out_of_a_passage_about_something_else_does_not_count():
     assert not read_answer(told, 0.5).found and read_answer(told, 0.0).found
     with pytest.raises(NotFound, match=r"not found in these documents \(2 passages seen\)"):
         refuse_unanswered(told, 0.5)
+
+
+@pytest.mark.parametrize("last", [answer("Venn"), search(failure=NEVER_MET)])
+def test_where_every_search_failed_the_failure_is_said_and_not_that_nothing_was_found(last):
+    with pytest.raises(SearchFailed, match="no answer within 1 s"):
+        refuse_unanswered(episode(search(failure=NEVER_MET), last))
+    assert describe_found(episode(search(failure=NEVER_MET), last)) == "no answer within 1 s"
+    with pytest.raises(NotFound):  # one that found nothing has searched
+        refuse_unanswered(episode(search(failure=NEVER_MET), search()))
 
 
 def test_names_count_and_without_names_all_words():

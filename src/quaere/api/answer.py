@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.chat.statements import split_statements
-from quaere.errors import NotFound, SamplingFailed
+from quaere.errors import NotFound, SamplingFailed, SearchFailed
 from quaere.evaluation.reports.lexical import content_words, list_content
 from quaere.records import Answer as FinalAnswer
 from quaere.records import Episode, Evidence, Failure, Passage, Question, SearchResult, SolveTask
@@ -161,7 +161,7 @@ def describe_found(episode: Episode, min_overlap: float = 0.0) -> str:
     """
     try:
         refuse_unanswered(episode, min_overlap)
-    except NotFound as error:
+    except (NotFound, SearchFailed) as error:
         return str(error)
     assert isinstance(episode.outcome, FinalAnswer)
     _, quoted, passage = find_span(episode)
@@ -248,7 +248,14 @@ def _stem_words(text: str) -> set[str]:
 
 
 def refuse_unanswered(episode: Episode, min_overlap: float = 0.0, min_confidence: float = 0.0) -> None:
-    """Raise `NotFound` if the episode ended without an answer, or with one that does not count as found."""
+    """Raise `NotFound` if the episode ended without an answer, or with one that does not count as found.
+
+    If it searched and every search failed, `SearchFailed` with the first failure: the documents were never asked.
+    """
+    failures = [turn.failure for turn in episode.turns if turn.failure and turn.search_failed]
+    if failures and not any(turn.results for turn in episode.turns):
+        hint = "start what is searched, or name another --search PLACE"
+        raise SearchFailed(failures[0].message, kind=failures[0].kind, hint=hint)
     if episode.abstains(min_confidence):
         raise NotFound(say_abstained(episode, min_confidence), hint="other words, or documents that answer it")
     if not is_found(episode, min_overlap):
