@@ -267,8 +267,12 @@ def test_an_answer_out_of_a_passage_about_something_else_is_not_found(place, say
     says(GUESS)
     assert ask(place, "Which tavern brews the darkest beer of Skeld?", "--min-overlap", "0.5") == 3
     streams = capsys.readouterr()
-    assert "0% of the question's key words, less than 50%" in streams.out and "halm.md (Halm bridge)" in streams.out
-    assert "not found in these documents" in streams.err
+    assert "Do not rely on it: the passage with this answer does not mention: Skeld\n" in streams.out
+    assert "halm.md (Halm bridge)" in streams.out and "not found in these documents" in streams.err
+    says({"ask": [CALL, "<answer>Brod Hask</answer>"]})
+    assert ask(place, "Who built the Halm bridge?", "--min-overlap", "0.5") == 3
+    said = capsys.readouterr().out
+    assert said.count("o sentence it was shown contains this answer") == 1 and "mention" not in said
 
 
 def test_an_answer_out_of_the_right_passage_is_found(place, says, capsys):

@@ -15,6 +15,7 @@ from quaere.rewards.answers import ABSTENTION, contains, exact_match_score, f1_s
 from quaere.search.words import stem
 
 _OPENING = "\"'(\u201c\u2018\u00ab"  # quotation marks and brackets before a name
+_AROUND = f"{_OPENING}\u201d\u2019\u00bb).,;:?!"  # and after it
 
 
 class Answer(Struct, frozen=True):
@@ -222,24 +223,48 @@ def question_overlap(episode: Episode) -> float:
 
     Without a supporting sentence it is 0. Yes and no stand in no passage: theirs is the highest of all passages shown.
     """
+    asked, missing = _find_missing(episode)
+    return (len(asked) - len(missing)) / len(asked) if asked else 1.0
+
+
+def say_unproven(episode: Episode) -> str:
+    """Why an answer is not to be relied on: it stands nowhere, or its passage is about something else.
+
+    say_unproven(episode) -> "the passage with this answer does not mention: Halm, Oss"
+    """
+    assert isinstance(episode.task, SolveTask)
+    assert isinstance(episode.outcome, FinalAnswer)
+    if not (find_support(episode) or _is_yes_or_no(episode.outcome.text)):
+        return "no sentence it was shown contains this answer"
+    _, missing = _find_missing(episode)
+    named = [word.strip(_AROUND) for word in _key_words(episode.task.question.text) if _stem_words(word) & missing]
+    return f"the passage with this answer does not mention: {', '.join(dict.fromkeys(named))}"
+
+
+def _find_missing(episode: Episode) -> tuple[set[str], set[str]]:
+    """The stems of the question's key words, and those that the passage with the answer lacks."""
     assert isinstance(episode.task, SolveTask)
     assert isinstance(episode.outcome, FinalAnswer)
     asked = key_words(episode.task.question.text)
     found = find_support(episode)
     passages = [found[1]] if found else shown_passages(episode) if _is_yes_or_no(episode.outcome.text) else []
-    shares = [len(asked & _stem_words(passage.titled_text)) / (len(asked) or 1) for passage in passages]
-    return max(shares, default=0.0) if asked else 1.0
+    return asked, min((asked - _stem_words(passage.titled_text) for passage in passages), key=len, default=asked)
 
 
 def key_words(question: str) -> set[str]:
-    """The names in a question, which are capitalised words after the first; of one without names, its content words.
+    """The stems of the names in a question, which are capitalised words after the first; or of its content words.
 
     What is said of a thing may be said in other words than the question's, its name may not.
 
         key_words("Which river runs beneath the Halm Bridge?") == {"halm", "bridg"}
     """
+    return _stem_words(" ".join(_key_words(question)))
+
+
+def _key_words(question: str) -> list[str]:
+    """The words of a question that are names; of one without names, all."""
     names = [word for word in question.split()[1:] if word.lstrip(_OPENING)[:1].isupper()]
-    return _stem_words(" ".join(names)) or _stem_words(question)
+    return names if _stem_words(" ".join(names)) else question.split()
 
 
 def _stem_words(text: str) -> set[str]:

@@ -134,7 +134,8 @@ async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgen
             agreeing = round(episode.agreement * agent.attempts)
             console.print(f"{agreeing} of {agent.attempts} attempts end like this", style="dim")
         if not answer.abstained:
-            console.print(render_evidence(episode) if agent.cites else render_support(episode))
+            if agent.cites or answer.found or answer.support or not answer.text:  # else its doubt says as much
+                console.print(render_evidence(episode) if agent.cites else render_support(episode))
             console.print(render_doubt(episode, agent.min_overlap), end="")
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
     refuse_all_failed([episode])
