@@ -310,6 +310,9 @@ def test_refusals(place, tmp_path, capsys):
     assert "--max-turns must be at least 3 for evalact" in refused(capsys, [*where, *index, *model, *evalact])
     asked = ["ask", "Who?", *index, *model, "--max-turns", "1"]
     assert turns in refused(capsys, asked)
+    (tmp_path / "bare.jsonl").write_text('{"question": "Who?", "anwsers": ["Venn"]}\n')
+    bare = ["eval", "--questions", str(tmp_path / "bare.jsonl"), *index, "--model", "none"]
+    assert "the question q1 has no field `answers` to score with" in refused(capsys, bare)
     assert "no run none" in refused(capsys, [*where, *index, "--run", "none"])
     assert "no checkpoint of step 7" in refused(capsys, [*where, *index, "--run", "full", "--checkpoint", "7"])
     assert "cannot be read" in refused(capsys, [*where, *index, *model, "--compare", str(tmp_path / "none.json")])

@@ -171,7 +171,7 @@ def _run(args: argparse.Namespace) -> None:
         _show(args, others[-1], others[:-1])
         return
     _check(args)
-    questions = read_questions(args.questions, args.limit, args.facts)
+    questions = read_questions(args.questions, args.limit, args.facts, to_score=True)
     questions = keep_whole_gold(questions, args.gold_sets)
     questions = _add_hidden(questions) if args.hide_answers else questions
     weights = _find_weights(args)
