@@ -182,6 +182,8 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     assert "ours - earlier, over 3 shared questions: EM -66.7 [-100.0, +0.0]" in lines
     assert "EM % by group questions earlier ours facts unknown 1 " in lines and "1 fact 1 " in lines
     assert " of 1.50 needed" in lines
+    assert evaluate(place, "--run", "full", "--name", "earlier", "--compare", str(tmp_path / "earlier.json")) == 0
+    assert f"earlier - {tmp_path / 'earlier.json'}, over 3" in " ".join(capsys.readouterr().out.split())
     for row in told["questions"]:
         row["question"] += " (another wording)"
     (tmp_path / "earlier.json").write_text(json.dumps(told))

@@ -298,6 +298,12 @@ def test_a_table_marks_what_was_not_found(place, says, capsys, tmp_path):
     assert ask(place, "--questions", str(tmp_path / "asked.jsonl"), "--min-overlap", "0.5") == 0
     table = capsys.readouterr().out
     assert table.count("(not") == 1 and "2 questions, 2 answered, 1 of these not found" in table
+    assert table.split()[:3] == ["question", "answer", "searches"]  # and no empty columns
+    assert ask(place, "--questions", str(tmp_path / "asked.jsonl"), "--limit", "1") == 0
+    assert "1 question, 1 answered" in capsys.readouterr().out
+    says({f"q{n}": GUESS["ask"] for n in range(2)})
+    assert ask(place, "--questions", str(place / "questions.jsonl"), "--limit", "1") == 0
+    assert "question answer expected right searches" in shown(capsys)
 
 
 def test_an_overlap_that_is_no_share_is_refused(place, capsys):
@@ -392,7 +398,7 @@ def test_an_evaluation_with_hidden_answers_counts_refusals_and_what_cannot_be_hi
     rows = [
         {"id": "q0", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"]},
         {"id": "q1", "question": "Does the Oss rise in the Korrin hills?", "answers": ["yes"]},
-        {"id": "q2", "question": "Who brews the beer of Skeld?"},
+        {"id": "q2", "question": "Who brews the beer of Skeld?", "answers": []},
     ]
     (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     turns = {"q0": GUESS["ask"], "q0-hidden": SILENT["ask"], "q1": ["<answer>yes</answer>"], "q2": GUESS["ask"]}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence, Set
 
 from msgspec import Struct
 
+from quaere.api.printing import count
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.chat.statements import split_statements
 from quaere.errors import NotFound, SamplingFailed, SearchFailed
@@ -295,6 +296,26 @@ def answer_scores(episode: Episode) -> dict[str, float]:
     accepted = episode.task.question.answers
     answer = episode.outcome.text if isinstance(episode.outcome, FinalAnswer) else ""
     return {"answer/exact_match": exact_match_score(answer, accepted), "answer/f1": f1_score(answer, accepted)}
+
+
+def summarise_answers(answers: Sequence[Answer], *, evidence: bool) -> str:
+    """One line on the answers to a file of questions; with `evidence`, also on their quotations.
+
+    summarise_answers(answers, evidence=False) -> "2 questions, 2 answered, 1 of 2 exactly right, mean F1 0.50"
+    """
+    num_abstained = sum(answer.abstained for answer in answers)
+    num_answered = sum(answer.episode.end == "answered" for answer in answers) - num_abstained
+    line = f"{count(len(answers), 'question')}, {num_answered} answered"
+    line += f", {num_abstained} not in these documents" if num_abstained else ""
+    if num_doubted := num_answered - sum(answer.found for answer in answers):
+        line += f", {num_doubted} of these not found"
+    if marked := [score for answer in answers if (score := answer_scores(answer.episode))]:
+        exact = sum(score["answer/exact_match"] for score in marked)
+        f1 = sum(score["answer/f1"] for score in marked) / len(marked)
+        line += f", {exact:.0f} of {len(marked)} exactly right, mean F1 {f1:.2f}"
+    if evidence:
+        line += f", evidence of {sum(answer.evidence is not None for answer in answers)} found verbatim"
+    return line
 
 
 def refuse_all_failed(episodes: Sequence[Episode]) -> None:
