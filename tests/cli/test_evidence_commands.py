@@ -275,6 +275,14 @@ def test_an_answer_out_of_a_passage_about_something_else_is_not_found(place, say
     assert said.count("o sentence it was shown contains this answer") == 1 and "mention" not in said
 
 
+def test_a_search_engine_that_is_down_is_said_and_not_that_nothing_was_found(place, says, capsys):
+    says({"ask": [CALL, CALL, "<answer>Orsolya Venn</answer>"]})
+    where = ["--search", "web:searxng@http://127.0.0.1:9", "--runs", str(place / "runs"), "--model", "scripted-one"]
+    assert main(["ask", "Who built the Halm bridge?", "--min-overlap", "0.5", *where]) == 2
+    said = capsys.readouterr().err
+    assert "quaere: the search engine searxng cannot be reached" in said and "not found" not in said
+
+
 def test_an_answer_out_of_the_right_passage_is_found(place, says, capsys):
     says(GUESS)
     assert ask(place, "Who built the Halm bridge?", "--min-overlap", "1") == 0
