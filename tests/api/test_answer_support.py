@@ -3,9 +3,10 @@
 import pytest
 from msgspec import structs
 
-from evaluated import NO_ROOM, answer, episode, passage, search
+from evaluated import NEVER_MET, NO_ROOM, answer, episode, passage, search
 from quaere.api.answer import (
     answer_scores,
+    describe_found,
     find_support,
     is_about_question,
     is_found,
@@ -15,8 +16,9 @@ from quaere.api.answer import (
     read_answer,
     refuse_all_failed,
     refuse_unanswered,
+    say_unproven,
 )
-from quaere.errors import NotFound, SamplingFailed
+from quaere.errors import NotFound, SamplingFailed, SearchFailed
 from quaere.records import Failure, Question
 
 
@@ -125,6 +127,28 @@ def test_an_answer_out_of_a_passage_about_something_else_does_not_count():
     assert not read_answer(told, 0.5).found and read_answer(told, 0.0).found
     with pytest.raises(NotFound, match=r"not found in these documents \(2 passages seen\)"):
         refuse_unanswered(told, 0.5)
+
+
+@pytest.mark.parametrize("last", [answer("Venn"), search(failure=NEVER_MET)])
+def test_where_every_search_failed_the_failure_is_said_and_not_that_nothing_was_found(last):
+    with pytest.raises(SearchFailed, match="no answer within 1 s"):
+        refuse_unanswered(episode(search(failure=NEVER_MET), last))
+    assert describe_found(episode(search(failure=NEVER_MET), last)) == "no answer within 1 s"
+    with pytest.raises(NotFound):  # one that found nothing has searched
+        refuse_unanswered(episode(search(failure=NEVER_MET), search()))
+
+
+@pytest.mark.parametrize(
+    ("said", "question", "reason"),
+    [
+        ("Brod", "Who built the \u201cHalm Bridge\u201d, near Oss?", "does not mention: Halm, Bridge, Oss"),
+        ("Brod", "who milled the mill of the bridge?", "does not mention: bridge"),
+        ("yes", "Did Brod build the Halm mill?", "does not mention: Halm"),
+        ("Venn", "Who built the Halm bridge?", "no sentence it was shown contains this answer"),
+    ],
+)
+def test_it_is_said_what_of_the_question_a_passage_lacks(said, question, reason):
+    assert say_unproven(asked(said, "Brod milled corn in a mill.", about=question)).endswith(reason)
 
 
 def test_names_count_and_without_names_all_words():

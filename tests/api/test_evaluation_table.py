@@ -65,6 +65,8 @@ def test_results_of_one_name_are_called_by_their_files():
     paths = [Path(name) for name in ("rag/dev.json", "cot/dev.json", "warm.json")]
     found = name_apart(list(zip(paths, [base, base, warm], strict=True)))
     assert [one.name for one in found] == [str(paths[0]), str(paths[1]), "warm"]
+    assert [one.name for one in name_apart([(paths[2], warm)], "warm")] == [str(paths[2])]
+    assert [one.name for one in name_apart([(paths[2], warm)], "base")] == ["warm"]
 
 
 def test_a_file_has_lines_of_120_columns(capsys):

@@ -182,6 +182,8 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     assert "ours - earlier, over 3 shared questions: EM -66.7 [-100.0, +0.0]" in lines
     assert "EM % by group questions earlier ours facts unknown 1 " in lines and "1 fact 1 " in lines
     assert " of 1.50 needed" in lines
+    assert evaluate(place, "--run", "full", "--name", "earlier", "--compare", str(tmp_path / "earlier.json")) == 0
+    assert f"earlier - {tmp_path / 'earlier.json'}, over 3" in " ".join(capsys.readouterr().out.split())
     for row in told["questions"]:
         row["question"] += " (another wording)"
     (tmp_path / "earlier.json").write_text(json.dumps(told))
@@ -310,6 +312,9 @@ def test_refusals(place, tmp_path, capsys):
     assert "--max-turns must be at least 3 for evalact" in refused(capsys, [*where, *index, *model, *evalact])
     asked = ["ask", "Who?", *index, *model, "--max-turns", "1"]
     assert turns in refused(capsys, asked)
+    (tmp_path / "bare.jsonl").write_text('{"question": "Who?", "anwsers": ["Venn"]}\n')
+    bare = ["eval", "--questions", str(tmp_path / "bare.jsonl"), *index, "--model", "none"]
+    assert "the question q1 has no field `answers` to score with" in refused(capsys, bare)
     assert "no run none" in refused(capsys, [*where, *index, "--run", "none"])
     assert "no checkpoint of step 7" in refused(capsys, [*where, *index, "--run", "full", "--checkpoint", "7"])
     assert "cannot be read" in refused(capsys, [*where, *index, *model, "--compare", str(tmp_path / "none.json")])

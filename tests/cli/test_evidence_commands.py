@@ -267,8 +267,20 @@ def test_an_answer_out_of_a_passage_about_something_else_is_not_found(place, say
     says(GUESS)
     assert ask(place, "Which tavern brews the darkest beer of Skeld?", "--min-overlap", "0.5") == 3
     streams = capsys.readouterr()
-    assert "0% of the question's key words, less than 50%" in streams.out and "halm.md (Halm bridge)" in streams.out
-    assert "not found in these documents" in streams.err
+    assert "Do not rely on it: the passage with this answer does not mention: Skeld\n" in streams.out
+    assert "halm.md (Halm bridge)" in streams.out and "not found in these documents" in streams.err
+    says({"ask": [CALL, "<answer>Brod Hask</answer>"]})
+    assert ask(place, "Who built the Halm bridge?", "--min-overlap", "0.5") == 3
+    said = capsys.readouterr().out
+    assert said.count("o sentence it was shown contains this answer") == 1 and "mention" not in said
+
+
+def test_a_search_engine_that_is_down_is_said_and_not_that_nothing_was_found(place, says, capsys):
+    says({"ask": [CALL, CALL, "<answer>Orsolya Venn</answer>"]})
+    where = ["--search", "web:searxng@http://127.0.0.1:9", "--runs", str(place / "runs"), "--model", "scripted-one"]
+    assert main(["ask", "Who built the Halm bridge?", "--min-overlap", "0.5", *where]) == 2
+    said = capsys.readouterr().err
+    assert "quaere: the search engine searxng cannot be reached" in said and "not found" not in said
 
 
 def test_an_answer_out_of_the_right_passage_is_found(place, says, capsys):
@@ -294,6 +306,12 @@ def test_a_table_marks_what_was_not_found(place, says, capsys, tmp_path):
     assert ask(place, "--questions", str(tmp_path / "asked.jsonl"), "--min-overlap", "0.5") == 0
     table = capsys.readouterr().out
     assert table.count("(not") == 1 and "2 questions, 2 answered, 1 of these not found" in table
+    assert table.split()[:3] == ["question", "answer", "searches"]  # and no empty columns
+    assert ask(place, "--questions", str(tmp_path / "asked.jsonl"), "--limit", "1") == 0
+    assert "1 question, 1 answered" in capsys.readouterr().out
+    says({f"q{n}": GUESS["ask"] for n in range(2)})
+    assert ask(place, "--questions", str(place / "questions.jsonl"), "--limit", "1") == 0
+    assert "question answer expected right searches" in shown(capsys)
 
 
 def test_an_overlap_that_is_no_share_is_refused(place, capsys):
@@ -388,7 +406,7 @@ def test_an_evaluation_with_hidden_answers_counts_refusals_and_what_cannot_be_hi
     rows = [
         {"id": "q0", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"]},
         {"id": "q1", "question": "Does the Oss rise in the Korrin hills?", "answers": ["yes"]},
-        {"id": "q2", "question": "Who brews the beer of Skeld?"},
+        {"id": "q2", "question": "Who brews the beer of Skeld?", "answers": []},
     ]
     (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     turns = {"q0": GUESS["ask"], "q0-hidden": SILENT["ask"], "q1": ["<answer>yes</answer>"], "q2": GUESS["ask"]}

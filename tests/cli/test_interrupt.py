@@ -64,7 +64,7 @@ COMMANDS = {
     "eval": (
         "quaere.cli.eval._evaluate",
         ["--model", "tiny", "--questions", "DIR/asked.jsonl", "--index", "INDEX"],
-        "episodes that are finished are stored",
+        "episodes that are finished are stored, and `quaere",
     ),
     "verify": (
         "quaere.cli.verify._verify",

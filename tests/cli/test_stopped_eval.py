@@ -1,6 +1,8 @@
 """`quaere eval --resume`: what a stopped evaluation has answered is kept, and only the rest is asked."""
 
 import json
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -69,6 +71,22 @@ def test_a_stopped_evaluation_ends_like_one_that_was_not(place, whole, stopped, 
     assert set(kept) == {"q1", "q2", "q3"} and kept["q2"] == first
     with Run.open(stopped) as run:
         assert describe_state(run.state()) == "done"
+
+
+def test_ctrl_c_says_the_command_that_goes_on_with_the_name_of_the_run(place, capsys, monkeypatch):
+    said = []
+
+    def interruptible(kept):
+        said.append(kept)
+        return nullcontext()
+
+    monkeypatch.setattr("quaere.cli.eval.interruptible", interruptible)
+    monkeypatch.setattr("sys.argv", ["quaere", "eval", "--model", "my model"])
+    for more, added in (((), "--resume NAME"), (("--deterministic",), "")):
+        assert evaluate(place, *more) == 0
+        name = Path(json.loads(capsys.readouterr().out)["run"]).name
+        typed = " ".join(["quaere eval --model 'my model'", added.replace("NAME", name)]).strip()
+        assert f"`{typed}` goes on" in said.pop()()
 
 
 def test_answers_of_another_index_are_not_continued(place, whole, tmp_path, capsys):

@@ -43,6 +43,22 @@ def test_an_answer_alone_is_read_as_from_a_table(tmp_path):
     assert read(tmp_path, row | {"answers": []})[0].answers == ()
 
 
+def test_a_question_to_score_has_answers_if_only_none(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    for named in ({"answers": []}, {"golden_answers": []}, {"answer": None}, {"answer": "Venn"}):
+        read(tmp_path, {"question": "Who?", **named})
+        assert len(read_questions(path, to_score=True)) == 1
+    assert read(tmp_path, {"question": "Why?", "answers": []}, {"question": "Who?", "anwsers": ["Venn"]})
+    with pytest.raises(BadInput, match="the question q2 has no field `answers`"):
+        read_questions(path, to_score=True)
+    assert read_questions(path, limit=1, to_score=True)
+    table = tmp_path / "bare.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"question": "Who?"}]), table)
+    assert read_questions(table)[0].answers == ()
+    with pytest.raises(BadInput, match="the question q1 has no field `answers`"):
+        read_questions(table, to_score=True)
+
+
 def test_questions_in_the_form_of_browsecomp_plus(tmp_path):
     documents = [{"docid": "12", "url": "https://x", "text": "Venn built it."}, {"docid": 7, "text": ""}]
     row = {"query_id": "769", "query": "Who?", "answer": "Venn", "gold_docs": documents, "negative_docs": documents}

@@ -52,7 +52,7 @@ def words(page):
         ("quoted", "answered", "verbatim", "quoted", "It is old. Orsolya Venn built it. verbatim · d1, Title 1"),
         ("nowhere", "answered", "none", "", "and it was not asked to quote one (--evidence)"),
         ("silent", "unanswered", "none", "seen", "It ended without an answer turn limit"),
-        ("doubtful", "unanswered", "none", "seen", "too few of the question's key words"),
+        ("doubtful", "unanswered", "none", "seen", "the passage with this answer does not mention: Halm"),
         ("abstained", "abstained", "none", "seen", "Not in these documents Searched for Halm bridge"),
         ("unsure", "abstained", "none", "seen", "(it has an answer, with a confidence of 0.78, below 0.9)"),
     ],

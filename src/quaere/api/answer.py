@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence, Set
 
 from msgspec import Struct
 
+from quaere.api.printing import count
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.chat.statements import split_statements
-from quaere.errors import NotFound, SamplingFailed
+from quaere.errors import NotFound, SamplingFailed, SearchFailed
 from quaere.evaluation.reports.lexical import content_words, list_content
 from quaere.records import Answer as FinalAnswer
 from quaere.records import Episode, Evidence, Failure, Passage, Question, SearchResult, SolveTask
@@ -15,6 +16,7 @@ from quaere.rewards.answers import ABSTENTION, contains, exact_match_score, f1_s
 from quaere.search.words import stem
 
 _OPENING = "\"'(\u201c\u2018\u00ab"  # quotation marks and brackets before a name
+_AROUND = f"{_OPENING}\u201d\u2019\u00bb).,;:?!"  # and after it
 
 
 class Answer(Struct, frozen=True):
@@ -161,7 +163,7 @@ def describe_found(episode: Episode, min_overlap: float = 0.0) -> str:
     """
     try:
         refuse_unanswered(episode, min_overlap)
-    except NotFound as error:
+    except (NotFound, SearchFailed) as error:
         return str(error)
     assert isinstance(episode.outcome, FinalAnswer)
     _, quoted, passage = find_span(episode)
@@ -222,24 +224,48 @@ def question_overlap(episode: Episode) -> float:
 
     Without a supporting sentence it is 0. Yes and no stand in no passage: theirs is the highest of all passages shown.
     """
+    asked, missing = _find_missing(episode)
+    return (len(asked) - len(missing)) / len(asked) if asked else 1.0
+
+
+def say_unproven(episode: Episode) -> str:
+    """Why an answer is not to be relied on: it stands nowhere, or its passage is about something else.
+
+    say_unproven(episode) -> "the passage with this answer does not mention: Halm, Oss"
+    """
+    assert isinstance(episode.task, SolveTask)
+    assert isinstance(episode.outcome, FinalAnswer)
+    if not (find_support(episode) or _is_yes_or_no(episode.outcome.text)):
+        return "no sentence it was shown contains this answer"
+    _, missing = _find_missing(episode)
+    named = [word.strip(_AROUND) for word in _key_words(episode.task.question.text) if _stem_words(word) & missing]
+    return f"the passage with this answer does not mention: {', '.join(dict.fromkeys(named))}"
+
+
+def _find_missing(episode: Episode) -> tuple[set[str], set[str]]:
+    """The stems of the question's key words, and those that the passage with the answer lacks."""
     assert isinstance(episode.task, SolveTask)
     assert isinstance(episode.outcome, FinalAnswer)
     asked = key_words(episode.task.question.text)
     found = find_support(episode)
     passages = [found[1]] if found else shown_passages(episode) if _is_yes_or_no(episode.outcome.text) else []
-    shares = [len(asked & _stem_words(passage.titled_text)) / (len(asked) or 1) for passage in passages]
-    return max(shares, default=0.0) if asked else 1.0
+    return asked, min((asked - _stem_words(passage.titled_text) for passage in passages), key=len, default=asked)
 
 
 def key_words(question: str) -> set[str]:
-    """The names in a question, which are capitalised words after the first; of one without names, its content words.
+    """The stems of the names in a question, which are capitalised words after the first; or of its content words.
 
     What is said of a thing may be said in other words than the question's, its name may not.
 
         key_words("Which river runs beneath the Halm Bridge?") == {"halm", "bridg"}
     """
+    return _stem_words(" ".join(_key_words(question)))
+
+
+def _key_words(question: str) -> list[str]:
+    """The words of a question that are names; of one without names, all."""
     names = [word for word in question.split()[1:] if word.lstrip(_OPENING)[:1].isupper()]
-    return _stem_words(" ".join(names)) or _stem_words(question)
+    return names if _stem_words(" ".join(names)) else question.split()
 
 
 def _stem_words(text: str) -> set[str]:
@@ -248,7 +274,14 @@ def _stem_words(text: str) -> set[str]:
 
 
 def refuse_unanswered(episode: Episode, min_overlap: float = 0.0, min_confidence: float = 0.0) -> None:
-    """Raise `NotFound` if the episode ended without an answer, or with one that does not count as found."""
+    """Raise `NotFound` if the episode ended without an answer, or with one that does not count as found.
+
+    If it searched and every search failed, `SearchFailed` with the first failure: the documents were never asked.
+    """
+    failures = [turn.failure for turn in episode.turns if turn.failure and turn.search_failed]
+    if failures and not any(turn.results for turn in episode.turns):
+        hint = "start what is searched, or name another --search PLACE"
+        raise SearchFailed(failures[0].message, kind=failures[0].kind, hint=hint)
     if episode.abstains(min_confidence):
         raise NotFound(say_abstained(episode, min_confidence), hint="other words, or documents that answer it")
     if not is_found(episode, min_overlap):
@@ -263,6 +296,26 @@ def answer_scores(episode: Episode) -> dict[str, float]:
     accepted = episode.task.question.answers
     answer = episode.outcome.text if isinstance(episode.outcome, FinalAnswer) else ""
     return {"answer/exact_match": exact_match_score(answer, accepted), "answer/f1": f1_score(answer, accepted)}
+
+
+def summarise_answers(answers: Sequence[Answer], *, evidence: bool) -> str:
+    """One line on the answers to a file of questions; with `evidence`, also on their quotations.
+
+    summarise_answers(answers, evidence=False) -> "2 questions, 2 answered, 1 of 2 exactly right, mean F1 0.50"
+    """
+    num_abstained = sum(answer.abstained for answer in answers)
+    num_answered = sum(answer.episode.end == "answered" for answer in answers) - num_abstained
+    line = f"{count(len(answers), 'question')}, {num_answered} answered"
+    line += f", {num_abstained} not in these documents" if num_abstained else ""
+    if num_doubted := num_answered - sum(answer.found for answer in answers):
+        line += f", {num_doubted} of these not found"
+    if marked := [score for answer in answers if (score := answer_scores(answer.episode))]:
+        exact = sum(score["answer/exact_match"] for score in marked)
+        f1 = sum(score["answer/f1"] for score in marked) / len(marked)
+        line += f", {exact:.0f} of {len(marked)} exactly right, mean F1 {f1:.2f}"
+    if evidence:
+        line += f", evidence of {sum(answer.evidence is not None for answer in answers)} found verbatim"
+    return line
 
 
 def refuse_all_failed(episodes: Sequence[Episode]) -> None:

@@ -99,7 +99,9 @@ def evaluate(
     episode is stored in the directory `run`, if one is named; called again after a stop, the others are answered.
     `known` are episodes of the same weights: those whose searches find the same now are not played again.
     """
-    asked = read_questions(questions, limit, facts) if isinstance(questions, str | Path) else list(questions)
+    asked = list(
+        read_questions(questions, limit, facts, to_score=True) if isinstance(questions, str | Path) else questions
+    )
     if not asked or not all(isinstance(question, Question) for question in asked):
         hint = 'quaere.Question("q1", "Who built it?", answers=("Venn",))'
         raise BadInput("evaluate takes a JSONL file or a list of Question", hint=hint)

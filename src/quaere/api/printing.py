@@ -61,13 +61,23 @@ def format_duration(seconds: float) -> str:
 
 
 def plain_table(
-    *names: str, rows: Iterable[Sequence[str]] = (), right: Collection[str] = (), whole: Collection[str] = ()
+    *names: str,
+    rows: Iterable[Sequence[str]] = (),
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+    filled: bool = False,
 ) -> Table:
-    """A table without lines; columns named in `right` are right-aligned, those in `whole` are never wrapped."""
+    """A table without lines; columns named in `right` are right-aligned, those in `whole` are never wrapped.
+
+    With `filled`, columns that are empty in every row are left out.
+    """
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    if filled:
+        columns = [column for column in zip(names, *rows, strict=True) if any(column[1:])]
+        names, *rows = zip(*columns, strict=True)
     for name in names:
         how: dict[str, Any] = {"no_wrap": True} if name in whole else {"overflow": "fold"}
         table.add_column(Text(printable(name)), justify="right" if name in right else "left", **how)

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from quaere.api.answer import Answer, answer_scores, find_span, find_support, refuse_all_failed, refuse_unanswered
+from quaere.api.answer import (
+    Answer,
+    answer_scores,
+    find_span,
+    find_support,
+    refuse_all_failed,
+    refuse_unanswered,
+    summarise_answers,
+)
 from quaere.api.printing import counting, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
@@ -134,7 +142,8 @@ async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgen
             agreeing = round(episode.agreement * agent.attempts)
             console.print(f"{agreeing} of {agent.attempts} attempts end like this", style="dim")
         if not answer.abstained:
-            console.print(render_evidence(episode) if agent.cites else render_support(episode))
+            if agent.cites or answer.found or answer.support or not answer.text:  # else its doubt says as much
+                console.print(render_evidence(episode) if agent.cites else render_support(episode))
             console.print(render_doubt(episode, agent.min_overlap), end="")
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
     refuse_all_failed([episode])
@@ -194,32 +203,18 @@ def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, eviden
     if show_first:
         console.print(render_episode(answers[0].episode))
         console.print()
-    scores = [answer_scores(answer.episode) for answer in answers]
     rows = []
-    for answer, score in zip(answers, scores, strict=True):
-        question, is_answered = answer.question, answer.episode.end == "answered"
+    for answer in answers:
+        question, score, is_answered = answer.question, answer_scores(answer.episode), answer.episode.end == "answered"
         words = trim(answer.text, 30) if is_answered else f"({answer.episode.end})"
         words = "(abstained)" if answer.abstained else words
         doubt = " (not found)" if is_answered and not answer.found and not answer.abstained else ""
         right = "" if not score else ("yes" if score["answer/exact_match"] else "no")
         expected = trim(question.answers[0], 30) if question.answers else ""
+        quoted = "" if not evidence else "verbatim" if answer.evidence else "not found" if answer.span else "none"
         row = (str(question.facts or ""), trim(question.text, 70), words + doubt, expected, right)
-        quoted = "verbatim" if answer.evidence else "not found" if answer.span else "none"
-        rows.append((*row, str(answer.episode.num_searches), *((quoted,) if evidence else ())))
-    names = ("facts", "question", "answer", "expected", "right", "searches", *(("evidence",) if evidence else ()))
-    console.print(plain_table(*names, rows=rows))
-    marked = [score for score in scores if score]
-    num_abstained = sum(answer.abstained for answer in answers)
-    num_answered = sum(answer.episode.end == "answered" for answer in answers) - num_abstained
-    line = f"{len(answers)} questions, {num_answered} answered"
-    line += f", {num_abstained} not in these documents" if num_abstained else ""
-    if num_doubted := num_answered - sum(answer.found for answer in answers):
-        line += f", {num_doubted} of these not found"
-    if marked:
-        exact = sum(score["answer/exact_match"] for score in marked)
-        f1 = sum(score["answer/f1"] for score in marked) / len(marked)
-        line += f", {exact:.0f} of {len(marked)} exactly right, mean F1 {f1:.2f}"
-    if evidence:
-        line += f", evidence of {sum(answer.evidence is not None for answer in answers)} found verbatim"
-    console.print(line, style="bold", markup=False)
+        rows.append((*row, str(answer.episode.num_searches), quoted))
+    names = ("facts", "question", "answer", "expected", "right", "searches", "evidence")
+    console.print(plain_table(*names, rows=rows, filled=True))
+    console.print(summarise_answers(answers, evidence=evidence), style="bold", markup=False)
     console.print(f"quaere runs show {stored.path}", style="dim", markup=False)

@@ -251,8 +251,7 @@ def render_doubt(episode: Episode, min_overlap: float) -> Text:
     """Why an answer does not count as found, and the passages that were seen; empty if it counts."""
     if not isinstance(episode.outcome, Answer) or answers.is_found(episode, min_overlap):
         return Text()
-    share = f"{answers.question_overlap(episode):.0%} of the question's key words, less than {min_overlap:.0%}"
-    doubt = f"The passage with this answer has {share}: do not rely on it\n", "yellow"
+    doubt = f"Do not rely on it: {answers.say_unproven(episode)}\n", "yellow"
     return Text.assemble(doubt, _render_seen(episode), "\n")
 
 

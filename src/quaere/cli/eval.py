@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
+import sys
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -171,12 +173,13 @@ def _run(args: argparse.Namespace) -> None:
         _show(args, others[-1], others[:-1])
         return
     _check(args)
-    questions = read_questions(args.questions, args.limit, args.facts)
+    questions = read_questions(args.questions, args.limit, args.facts, to_score=True)
     questions = keep_whole_gold(questions, args.gold_sets)
     questions = _add_hidden(questions) if args.hide_answers else questions
     weights = _find_weights(args)
     searcher = NoSearcher() if args.closed_book else open_searcher(args.index)
-    with interruptible("episodes that are finished are stored, and `--resume RUN` goes on after them"):
+    args.go_on = ["quaere", *sys.argv[1:]]  # until there is a run, the same command
+    with interruptible(lambda: f"episodes that are finished are stored, and `{shlex.join(args.go_on)}` goes on"):
         asyncio.run(_evaluate(args, weights, questions, searcher, others))
 
 
@@ -289,7 +292,7 @@ async def _evaluate(
     from quaere.api.answering import answer_questions, score_metrics
     from quaere.dialects.notes import find_notes
     from quaere.evaluation.qa.items import write_items
-    from quaere.evaluation.qa.scores import Evaluation, judge_spans, score_answering, write_evaluation
+    from quaere.evaluation.qa.scores import Evaluation, judge_spans, name_apart, score_answering, write_evaluation
     from quaere.search.searcher import check_reachable, find_fingerprint
 
     async with AsyncExitStack() as held:
@@ -320,7 +323,7 @@ async def _evaluate(
         write_evaluation(evaluation, args.out)
     if args.items:
         write_items(evaluation.items, args.items)
-    _show(args, evaluation, others, stored)
+    _show(args, evaluation, name_apart([*zip(args.compare, others, strict=True)], evaluation.name), stored)
 
 
 def _open_run(args: argparse.Namespace, settings: dict[str, Any]) -> Run:
@@ -329,7 +332,9 @@ def _open_run(args: argparse.Namespace, settings: dict[str, Any]) -> Run:
     from quaere.runs import Run, runs_root
 
     if args.resume is None:
-        return Run.start(runs_root(args.runs), "eval", settings)
+        run = Run.start(runs_root(args.runs), "eval", settings)
+        args.go_on += [] if args.deterministic else ["--resume", run.path.name]
+        return run
     return open_stored(options.named_run(args, args.resume), settings)
 
 

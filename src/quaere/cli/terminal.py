@@ -67,16 +67,18 @@ INTERRUPTED = 130
 GRACE_S = 3.0
 ONE_PRESS_S = 0.2  # `timeout --signal=INT` signals the process and then its group: that is one request, not two
 _SHOW_CURSOR = b"\x1b[?25h"
+Note = str | Callable[[], str]
 
 
 @contextmanager
 def interruptible(
-    kept: str = "what is finished is stored", *, after: str = "", ask: Callable[[], None] | None = None, then: str = ""
+    kept: Note = "what is finished is stored", *, after: str = "", ask: Callable[[], None] | None = None, then: str = ""
 ) -> Iterator[None]:
     """Handle Ctrl-C in this block: a line acknowledges it, and after a few seconds the process exits.
 
-    `kept` says what becomes of the work so far. With `ask`, the first Ctrl-C only asks to stop `after` something that
-    may take its time, and the second one stops. `then` is printed by a process that exits before the block could end.
+    `kept` says what becomes of the work so far; if it is a function, then as it is at the Ctrl-C. With `ask`, the first
+    Ctrl-C only asks to stop `after` something that may take its time, and the second one stops. `then` is printed by a
+    process that exits before the block could end.
     """
     if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
         yield
@@ -90,15 +92,15 @@ def interruptible(
         now = time.monotonic()
         if now - last < ONE_PRESS_S:
             return
-        last = now
+        last, said = now, kept if isinstance(kept, str) else kept()
         presses += 1  # not `timer.is_alive()`: another Ctrl-C may come while the timer is being started
         if ask is not None and presses == 1:
-            _say(f"stopping after {after}; press Ctrl-C again to stop now ({kept})")
+            _say(f"stopping after {after}; press Ctrl-C again to stop now ({said})")
             ask()
             return
         if presses > (1 if ask is None else 2):
             _leave(then)
-        _say(f"stopping; {kept}" + ("" if ask else "; press Ctrl-C again to stop now"))
+        _say(f"stopping; {said}" + ("" if ask else "; press Ctrl-C again to stop now"))
         with suppress(Exception):
             sys.stdout.flush()
         timer.start()

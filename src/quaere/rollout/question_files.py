@@ -31,19 +31,25 @@ from quaere.records.foreign_json import decode_json
 from quaere.search.json_lines import read_lines
 
 _LINE = 'each line needs {"question": "...", "answers": ["..."]}'
+_SCORED = '"answers": ["..."], or "answers": [] if the documents do not answer; `quaere ask --questions` needs none'
 
 
-def read_questions(source: str | Path, limit: int | None = None, facts: Collection[int] = ()) -> list[Question]:
+def read_questions(
+    source: str | Path, limit: int | None = None, facts: Collection[int] = (), *, to_score: bool = False
+) -> list[Question]:
     """Questions of a JSONL file (plain or compressed), a text or Parquet file or, with `hub:OWNER/NAME`, of the hub.
 
     `facts` selects the questions that combine one of these numbers of facts; `limit` applies after that selection. The
-    error about a file names the number of the invalid line.
+    error about a file names the number of the invalid line. With `to_score`, a question must have a field of answers:
+    an empty one means that the documents do not answer.
     """
     questions: list[Question] = []
     num_seen = 0
     for name, row in _read_rows(source):
         num_seen += 1
         if not facts or row.num_facts in facts:
+            if to_score and not row.names_answers:
+                raise BadInput(f"{source}: the question {name} has no field `answers` to score with", hint=_SCORED)
             questions.append(row.to_question(name))
         if len(questions) == limit:  # what follows is not read, valid or not
             break
@@ -104,7 +110,7 @@ class QuestionRow(msgspec.Struct):
     set: str | int | None = None
     gold_ids: tuple[str | int, ...] | None = None
     hidden: tuple[str, ...] = ()
-    answer: Any = None  # read only of a row without the first two, which may be empty on purpose
+    answer: Any = UNSET  # read only of a row without the first two, which may be empty on purpose
     answer_aliases: Any = None
 
     def to_question(self, name: str) -> Question:
@@ -129,6 +135,11 @@ class QuestionRow(msgspec.Struct):
         return (
             next(filter(None, named), ()) if named else tuple(dict.fromkeys(_texts([self.answer, self.answer_aliases])))
         )
+
+    @property
+    def names_answers(self) -> bool:
+        """True if the row has a field of answers, which may be empty on purpose."""
+        return any(field is not UNSET for field in (self.answers, self.golden_answers, self.answer))
 
     @property
     def num_facts(self) -> int:
@@ -209,7 +220,7 @@ class Columns(Struct, frozen=True):
         if not text or (self.answers and not answers):
             return None
         name, group = (value if isinstance(value, str | int) else None for value in map(row.get, (self.id, self.set)))
-        found = QuestionRow(text, "" if name is None else str(name), answers, set=group)
+        found = QuestionRow(text, "" if name is None else str(name), answers or UNSET, set=group)
         for field in self.own:
             with suppress(msgspec.ValidationError):  # values of another type than in a question file are ignored
                 read = msgspec.convert({"question": text, field: row[field]}, QuestionRow)

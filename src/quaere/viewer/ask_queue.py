@@ -30,7 +30,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.api.agent import Agent
-from quaere.api.answer import Answer, say_doubt
+from quaere.api.answer import Answer, say_doubt, say_unproven
 from quaere.api.background import Started
 from quaere.errors import BadInput, QuaereError, failure_line
 from quaere.records import Evidence, Turn
@@ -92,7 +92,7 @@ def describe_answer(answer: Answer, min_confidence: float = 0.0) -> dict[str, An
     if answer.abstained:
         return {"state": "abstained", "problem": say_doubt(answer.episode, min_confidence)}
     if not answer.found:
-        said = "not found in these documents: the passage with its answer has too few of the question's key words"
+        said = f"not found in these documents: {say_unproven(answer.episode)}"
         return {"state": "unanswered", "problem": f"{said} (it would have been: {answer.text})"}
     sources = {name: getattr(answer, name) for name in ("evidence", "span", "support")}
     return {"state": "answered", "answer": answer.text, **sources}

@@ -367,9 +367,9 @@ def read_scored(path: Path) -> Scored:
     return ItemEvaluation(items_name(path), score_answering(items), tuple(items))
 
 
-def name_apart(read: Sequence[tuple[Path, Scored]]) -> list[Scored]:
-    """Results that were read from files; those that share a name are called by their files."""
-    num = Counter(result.name for _, result in read)
+def name_apart(read: Sequence[tuple[Path, Scored]], taken: str = "") -> list[Scored]:
+    """Results that were read from files; those that share a name, or whose name is `taken`, get their files'."""
+    num = Counter([taken, *(result.name for _, result in read)])
     return [structs.replace(result, name=str(path)) if num[result.name] > 1 else result for path, result in read]
 
 
