@@ -182,7 +182,10 @@ def test_what_the_machine_has_too_little_of(place, tmp_path, monkeypatch):
         patch.setattr(learning_plan, "_MOST_ON_CPU", 1000)
         with pytest.raises(quaere.BadInput, match="no GPU was found") as caught:
             quaere.learn(place[0], **given)
-        assert "--trainer tinker" in caught.value.hint
+        assert "--trainer tinker" in caught.value.hint and "`quaere questions --checked`" in str(caught.value)
+        patch.setattr("quaere.policies.catalogue.needs_guide", lambda model: True)
+        with pytest.raises(quaere.BadInput, match="here work `quaere index`, `quaere ask`, and learning"):
+            quaere.learn(place[0], **given)
     with monkeypatch.context() as patch:
         patch.setattr(estimate, "machine_bytes", lambda device: 1000.0)
         with pytest.raises(quaere.BadInput, match=r"GiB, and there are 0\.0 on .* CPU cores"):

@@ -300,7 +300,7 @@ def _check_trainer(plan: Plan) -> None:
 
 def _estimate(plan: Plan, recipe: Recipe) -> Machine:
     """The machine with what training needs of it; BadInput if it has less."""
-    from quaere.policies.catalogue import resolve_model
+    from quaere.policies.catalogue import needs_guide, resolve_model
     from quaere.training.estimate import estimate_run
 
     machine, config = plan.machine, plan.config(plan.model)
@@ -319,10 +319,10 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
     # Checkpoints hold weights and two moments in float32; four are kept at most, and the agent is exported.
     needed_disk = 5 * 12 * found.num_trainable / _GIB
     if is_local and machine.device == "cpu" and found.num_parameters > _MOST_ON_CPU:
+        writes = "" if needs_guide(plan.model) else "`quaere questions --checked`, "  # a small one finds none
         raise BadInput(
             f"no GPU was found, and {plan.model} has {found.num_parameters / 1e6:,.0f} M weights: here work `quaere "
-            "index`, `quaere questions --checked`, `quaere ask`, and learning with a model of at most "
-            f"{_MOST_ON_CPU / 1e6:.0f} M weights",
+            f"index`, {writes}`quaere ask`, and learning with a model of at most {_MOST_ON_CPU / 1e6:.0f} M weights",
             hint="the same command on a machine with a GPU, or with --trainer tinker",
         )
     if machine.memory_gib and needed > machine.memory_gib:
