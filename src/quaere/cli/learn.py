@@ -169,11 +169,9 @@ def describe_learned(learned: Learned) -> list[str]:
         means = f"{100 * one.exact_match.mean:.1f} before, {100 * other.exact_match.mean:.1f} after"
         lines.append(f"  {count(int(one.name), 'search')} ({one.exact_match.num}): {means}")
     for name, kind in (("with the answer hidden", "refused"), ("with an answer", "refused_answerable")):
-        first, second = (getattr(score.abstention, kind, None) for score in (before, after))
-        if first and second:
-            lines.append(
-                f"  refused {name} ({first.num}): {100 * first.mean:.1f} before, {100 * second.mean:.1f} after"
-            )
+        old, new = (getattr(score.abstention, kind, None) for score in (before, after))
+        if old and new:
+            lines.append(f"  refused {name} ({old.num}): {100 * old.mean:.1f} before, {100 * new.mean:.1f} after")
     if learned.update:
         lines += _describe_update(learned.update, learned.is_trained)
     elif not learned.is_better:
