@@ -38,8 +38,8 @@ demo: setup  ## `quaere learn` in two minutes on two cores: a small model asks i
 	@echo
 	@echo "What this shows: the tiny model knew the form of an episode from 800 demonstrations in a hamlet, and searched for houses"
 	@echo "by name. In 'learn' it wrote 250 questions about a village by itself, and was rewarded for answering them as it had"
-	@echo "written; the curve is its rate of right answers. The gain is on 100 questions of the world, of which it had asked about"
-	@echo "a fifth itself: no label was used but to measure. An interval that holds 0 would be no gain. Its episodes, in a browser:"
+	@echo "written; the curve is its rate of right answers. The gain is on 100 questions about houses that it had not"
+	@echo "asked about: no label was used but to measure. An interval that holds 0 would be no gain. Its episodes, in a browser:"
 	@echo "  $(BIN)/quaere view $(VILLAGE)/learned/run --open"
 	@echo "What it does not show: what a real model gains on real documents. docs/results.md has that."
 

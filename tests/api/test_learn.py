@@ -11,7 +11,7 @@ from msgspec import structs
 
 import quaere
 from learning_runs import BUILDERS, FORM, SMALL, digest, let_write, make_place, stop_at, write_pages
-from quaere.api import learning
+from quaere.api import learning, learning_plan
 from quaere.api.learning_plan import fit_steps, make_plan, time_episode
 from quaere.api.learning_request import ask_for
 from quaere.api.warmup_documents import read_checked
@@ -135,7 +135,10 @@ def test_an_index_is_used_where_it_is(weighing_paths, place, tmp_path):
         ({"model": "openai:m@http://127.0.0.1:9/v1"}, "behind an endpoint cannot be trained"),
         ({"recipe": "score"}, "learn knows no recipe score"),
         ({"minutes": 0}, "minutes must be above 0"),
-        ({"minutes": 0.1, "settings": {}}, "in 0.1 minutes there is time for 0 steps"),
+        (
+            {"minutes": 0.05, "settings": {}},
+            "in 0.05 minutes there is time for 0 steps of search-r1 here\ntry: --minutes 1,",
+        ),
         ({"settings": {"solver.stepps": 3}}, "did you mean solver.steps?"),
         ({"settings": {"form.episods": 3}}, "episods"),
         ({"settings": {"writer.tries": 0}}, "tries must be at least 1"),
@@ -174,7 +177,6 @@ def test_documents_that_are_too_few(place, tmp_path):
 
 
 def test_what_the_machine_has_too_little_of(place, tmp_path, monkeypatch):
-    from quaere.api import learning_plan
     from quaere.training import estimate
 
     given = {**place[1], "out": tmp_path / "out"}
@@ -182,7 +184,10 @@ def test_what_the_machine_has_too_little_of(place, tmp_path, monkeypatch):
         patch.setattr(learning_plan, "_MOST_ON_CPU", 1000)
         with pytest.raises(quaere.BadInput, match="no GPU was found") as caught:
             quaere.learn(place[0], **given)
-        assert "--trainer tinker" in caught.value.hint
+        assert "--trainer tinker" in caught.value.hint and "`quaere questions --checked`" in str(caught.value)
+        patch.setattr("quaere.policies.catalogue.needs_guide", lambda model: True)
+        with pytest.raises(quaere.BadInput, match="here work `quaere index`, `quaere ask`, and learning"):
+            quaere.learn(place[0], **given)
     with monkeypatch.context() as patch:
         patch.setattr(estimate, "machine_bytes", lambda device: 1000.0)
         with pytest.raises(quaere.BadInput, match=r"GiB, and there are 0\.0 on .* CPU cores"):
@@ -246,10 +251,18 @@ def planned(place, tmp_path_factory):
 
 @pytest.mark.parametrize(("left_s", "steps"), [(60.0, 52), (600.0, 80), (3.0, 4), (-20.0, 4)])
 def test_steps_are_those_that_the_time_left_has_room_for(planned, left_s, steps):
-    assert planned.steps == 4  # of 3 s each, in two fifths of 36 s
+    assert planned.machine.step_s == 1.5  # 3 turns of 96 tokens, 5 ms each with a tiny model
+    assert planned.steps == 9  # in two fifths of 36 s
     fitted = fit_steps(planned, episode_s=0.1, left_s=left_s)
     assert fitted.machine.step_s == pytest.approx(6 * 0.1 * 1.9)  # sampling, and learning from it
     assert fitted.steps == steps
+
+
+def test_steps_of_a_larger_model_are_expected_to_take_longer(planned, tmp_path, monkeypatch):
+    monkeypatch.setattr(learning_plan, "_CPU_WEIGHT_S", 1e-6)
+    asked = ask_for(planned.sources[0], planned.model, planned.questions, settings=planned.settings, device="cpu")
+    larger = make_plan(asked, tmp_path).machine
+    assert larger.step_s == pytest.approx(288 * (0.005 + 1e-6 * larger.num_parameters), abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +291,7 @@ def test_the_steps_are_decided_once(place, tmp_path, monkeypatch):
     ticks = itertools.count()
     monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: next(ticks) / 100))
     stop_each(corpus, given, ["measuring"])
-    assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 4
+    assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 28
     stop_each(corpus, given, ["80 steps of about "])
     stop_each(corpus, given, ["reinforcing;"])
     assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 80

@@ -122,15 +122,17 @@ async def test_a_run_that_learned_nothing_has_failed_until_it_is_gone_on_with(st
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
-async def test_a_run_that_is_interrupted_says_how_to_go_on(stopped, error, monkeypatch):
+@pytest.mark.parametrize("then", ["stopped; the same command goes on", ""])
+async def test_a_run_that_is_interrupted_says_what_its_caller_says(stopped, error, then):
     async def interrupted(config, store, told):
         raise error
 
     told = Told()
     found = open_stopped(stopped, ConfigOptions())
+    recipe = structs.replace(found.recipe, train=interrupted)
     with pytest.raises(error):
-        await train_to_end(structs.replace(found.recipe, train=interrupted), found.config, found.store, told)
-    assert told.notes == [f"run {stopped}", f"stopped; go on with: quaere evolve --resume {stopped}"]
+        await train_to_end(recipe, found.config, found.store, told, then=then)
+    assert told.notes == [f"run {stopped}", *filter(None, [then])]
     assert told.closed and Run.open(stopped).state() == RunState("stopped")
 
 

@@ -39,7 +39,8 @@ def test_the_plan_comes_first_and_the_result_last(words, capsys):
     assert lines[0].startswith("exact match before ") and lines[1].startswith("gain ")
     assert "points on 8 questions held back" in lines[1] and lines[2].startswith("  1 search (8): ")
     assert "the interval includes 0, so no gain is shown: the agent is the model before reinforcement" in lines
-    assert "questions: 32 single; searches: 32 need 1" in lines and "examples:" in lines
+    assert "questions: 32 single; searches: 32 need 1" in lines and "examples of the questions given:" in lines
+    assert lines[3].startswith("  refused with the answer hidden (8): ") and "refused with an answer (8): " in lines[4]
     assert f"--index {folder}/out/index --model {folder}/out/agent" in said.out
     assert lines[-1] == f"read about it:   {folder}/out/report.html"
 
@@ -115,6 +116,8 @@ def test_an_update_is_printed_with_what_it_retired(words, tmp_path, capsys):
     assert "the old questions held back are answered worse: the agent is the old one" in lines
     assert "3 checked again, 1 retired, 4 new" in lines
     assert "  retired: Who built Halm? 'Venn' (halm.md: its evidence is gone)" in lines
+    assert "examples of its own questions:" in lines
+    assert not any("examples" in line for line in learn.describe_learned(structs.replace(made, examples=[])))
     lines = learn.describe_learned(structs.replace(made, is_trained=True))
     assert any(line.endswith("the agent is the new one all the same (--anyway)") for line in lines)
     fine = structs.replace(found, is_worse=False)

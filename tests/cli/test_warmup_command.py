@@ -23,6 +23,7 @@ from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
 from quaere.policies.native.weights import round_weights
 from quaere.rollout.episode import Limits
+from quaere.training.learner import Learner
 from quaere.warmup import imitation, lessons
 from quaere.warmup.lessons import build_world
 
@@ -165,10 +166,12 @@ def test_two_ctrl_c_write_nothing(base, tmp_path, press, capfd):
 
 
 @pytest.mark.usefixtures("_soon_told", "_one_world")
-def test_ctrl_c_before_the_first_step_has_nothing_to_keep(base, tmp_path, monkeypatch):
+def test_ctrl_c_before_the_first_step_has_nothing_to_keep(base, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(imitation, "stop_requested", lambda: True)
+    monkeypatch.setattr(Learner, "score", None)  # the loss before is not measured to its end
     with pytest.raises(KeyboardInterrupt):
         main("drzero", "--model", base, "--out", tmp_path / "warm", *SMALL, *LIMITS)
+    assert capfd.readouterr().err.splitlines()[-1] == "stopped before step 1: no model is written"
     assert not list(tmp_path.iterdir())
 
 

@@ -122,6 +122,10 @@ def test_a_model_that_was_taught_another_dialect_is_refused(place, tmp_path, cap
     said = capsys.readouterr().err
     assert "taught the dialect drzero, not evalact" in said
     assert "quaere warmup evalact --also drzero" in said
+    warmup.write_text('{"style": "brief", "recipe": "drzero", "base_model": "blank"}', encoding="utf-8")
+    assert evolve(place, "evalact", *args) == 2
+    assert f"try: quaere evolve drzero --model {tmp_path / 'warm'}" in capsys.readouterr().err  # it can learn no other
+    warmup.write_text('{"style": "brief", "recipe": "drzero"}', encoding="utf-8")
     loop = ["--model", tmp_path / "warm", "--solver-dialect", "evalrar", "--dry-run"]
     assert evolve(place, "drzero", *loop, config="loop") == 2
     assert "quaere warmup drzero --also evalrar --model" in capsys.readouterr().err

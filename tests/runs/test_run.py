@@ -404,6 +404,12 @@ def test_runs_are_listed_and_found(tmp_path: Path, make_episode: MakeEpisode, mo
     with pytest.raises(BadInput, match=r"^no run ask-l in ") as caught:
         find_run(tmp_path, "ask-l")
     assert caught.value.hint == "did you mean ask-1? see: quaere runs list"
+    with pytest.raises(BadInput, match=r"^no run notes/other(?! in)"):
+        find_run(tmp_path, "notes/other")
+    (tmp_path / "ask-1").rename(tmp_path / "notes" / "run")  # as `quaere learn` has it
+    with pytest.raises(BadInput, match="notes is no run, but contains one") as caught:
+        find_run(tmp_path, "notes")
+    assert caught.value.hint == f"name {tmp_path / 'notes' / 'run'}"
 
     monkeypatch.delenv("QUAERE_RUNS", raising=False)
     assert runs_root() == Path("runs")

@@ -5,7 +5,6 @@ run.metrics("reward/mean")
 """
 
 import asyncio
-import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -331,11 +330,12 @@ async def train_to_end(
     writers: Sequence[str] = (),
     remembered: Sequence[str] = (),
     searcher: Searcher | None = None,
+    then: str = "",
 ) -> None:
     """Train from the last checkpoint to the end, and close the store, which records how the training ended.
 
     A `searcher` replaces the index or server of the config. Metrics also go to the `writers` that are asked for and to
-    those `remembered` from the beginning of the run.
+    those `remembered` from the beginning of the run. `then` is noted if the training is interrupted.
     """
     from quaere.training.run_setup import searching_with
 
@@ -351,7 +351,8 @@ async def train_to_end(
             await recipe.train(config, store, told)
             check_learned(store, recipe.name, config.model, writes_questions=not recipe.takes_questions)
         except (KeyboardInterrupt, asyncio.CancelledError):  # Ctrl-C cancels the task; within a step it is raised
-            told.note(f"stopped; go on with: quaere evolve --resume {shlex.quote(str(store.path))}")
+            if then:
+                told.note(then)
             raise
         else:
             told.note(f"done; look at it with: quaere runs show {store.path}")

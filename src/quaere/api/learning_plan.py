@@ -7,6 +7,7 @@ The plan is stored before anything else is done, so that a resumed call follows 
 Steps are decided a second time, by what the first evaluation measured (`fit_steps`), and then no more.
 """
 
+import math
 import shutil
 import timeit
 from collections.abc import Sequence
@@ -38,7 +39,8 @@ _WRITING, _TEACHING, _REINFORCING, _MEASURING = 0.3, 0.15, 0.4, 0.15  # shares o
 _DRAFTS, _MOST_STEPS, _LEAST_STEPS = 20_000, 80, 4
 # A step of 512 episodes with 1.5 B weights, on a card that multiplies bfloat16 matrices at 600 TFLOP/s.
 _STEP_S, _STEP_EPISODES, _STEP_WEIGHTS, _STEP_TFLOPS = 15.0, 512, 1.5e9, 600.0
-_CPU_STEP_S, _LEAST_STEP_S = 3.0, 0.1  # of a tiny model
+_LEAST_STEP_S = 0.1
+_CPU_TOKEN_S, _CPU_WEIGHT_S = 0.005, 6e-10  # of each token of an episode: measured with 0.15 M and 14 M weights
 _STEP_PER_SAMPLING = {
     "cuda": 2.8,
     "cpu": 1.9,
@@ -237,7 +239,7 @@ def make_plan(asked: Asked, out: Path) -> Plan:
     if steps < _LEAST_STEPS:
         least = _LEAST_STEPS * plan.machine.step_s / 60 / _REINFORCING
         said = f"in {asked.minutes:.3g} minutes there is time for {count(steps, 'step')} of {asked.recipe} here"
-        raise BadInput(said, hint=f"--minutes {least:.0f}, or a smaller --model")
+        raise BadInput(said, hint=f"--minutes {math.ceil(least)}, or a smaller --model")
     return structs.replace(plan, steps=min(steps, _MOST_STEPS))
 
 
@@ -300,7 +302,7 @@ def _check_trainer(plan: Plan) -> None:
 
 def _estimate(plan: Plan, recipe: Recipe) -> Machine:
     """The machine with what training needs of it; BadInput if it has less."""
-    from quaere.policies.catalogue import resolve_model
+    from quaere.policies.catalogue import needs_guide, resolve_model
     from quaere.training.estimate import estimate_run
 
     machine, config = plan.machine, plan.config(plan.model)
@@ -319,10 +321,10 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
     # Checkpoints hold weights and two moments in float32; four are kept at most, and the agent is exported.
     needed_disk = 5 * 12 * found.num_trainable / _GIB
     if is_local and machine.device == "cpu" and found.num_parameters > _MOST_ON_CPU:
+        writes = "" if needs_guide(plan.model) else "`quaere questions --checked`, "  # a small one finds none
         raise BadInput(
             f"no GPU was found, and {plan.model} has {found.num_parameters / 1e6:,.0f} M weights: here work `quaere "
-            "index`, `quaere questions --checked`, `quaere ask`, and learning with a model of at most "
-            f"{_MOST_ON_CPU / 1e6:.0f} M weights",
+            f"index`, {writes}`quaere ask`, and learning with a model of at most {_MOST_ON_CPU / 1e6:.0f} M weights",
             hint="the same command on a machine with a GPU, or with --trainer tinker",
         )
     if machine.memory_gib and needed > machine.memory_gib:
@@ -332,7 +334,9 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
     if needed_disk > machine.disk_gib:
         said = f"learning writes about {needed_disk:.2g} GiB, and {machine.disk_gib:.2g} GiB of the disk are free"
         raise BadInput(said, hint="another --out, or make room")
-    step_s = _CPU_STEP_S
+    limits = config.solver.limits
+    token_s = _CPU_TOKEN_S + found.num_parameters * _CPU_WEIGHT_S
+    step_s = round(max(_LEAST_STEP_S, limits.max_turns * limits.turn_tokens * token_s), 1)
     if machine.device == "cuda" or not is_local:
         share = config.solver.num_samples / _STEP_EPISODES * found.num_parameters / _STEP_WEIGHTS
         tflops = _measure_tflops() if is_local else _STEP_TFLOPS

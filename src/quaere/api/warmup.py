@@ -19,11 +19,11 @@ from msgspec import structs
 from quaere.api.background import run_in_thread
 from quaere.api.index import Index
 from quaere.api.warmup_documents import obtain_questions, play_documents, refuse_others, teach_form
-from quaere.api.warmup_settings import BLANK, WarmupSettings, make_settings
+from quaere.api.warmup_settings import WarmupSettings, make_settings
 from quaere.chat.renderer import Renderer
 from quaere.disk import scratch_folder
 from quaere.errors import BadInput, check_model_libraries
-from quaere.policies.catalogue import ModelPath, resolve_model
+from quaere.policies.catalogue import BLANK, ModelPath, resolve_model
 from quaere.policies.model_folders import load_tokenizer
 from quaere.records import Episode
 from quaere.rollout.episode import Limits
@@ -280,10 +280,14 @@ def _teach(settings: WarmupSettings, found: ModelPath, episodes: list[Episode], 
             display.progress("step 1, parts of its batch", num_done, num_all)
 
     learner.on_batch = on_batch
-    with display.teaching():
-        taught = teach(
-            learner, episodes, epochs=settings.epochs, batch=settings.batch, seed=settings.seed, report=display.step
-        )
+    how: dict[str, Any] = {"epochs": settings.epochs, "batch": settings.batch, "seed": settings.seed}
+    try:
+        with display.teaching():
+            taught = teach(learner, episodes, report=display.step, **how)
+    except KeyboardInterrupt:
+        if not learner.num_steps:
+            display.note("stopped before step 1: no model is written")
+        raise
     if settings.adapter:
         return model, taught
     if settings.lora_rank:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.errors import BadInput
+from quaere.policies.catalogue import BLANK
 from quaere.rollout.question_files import is_hub
 from quaere.setting_types import Count, File, Folder, Number, check_positive
 from quaere.warmup.dialects import Dialect, needed_turns, scores_searches
@@ -17,7 +18,6 @@ from quaere.warmup.dialects import Dialect, needed_turns, scores_searches
 if TYPE_CHECKING:
     from quaere.rollout.episode import Limits
 
-BLANK = "blank"  # a model made from nothing
 FULL_RATE, LORA_RATE = 1e-4, 3e-4
 EPISODES = 400  # of a dialect
 MAX_TURNS = 5

@@ -97,8 +97,9 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, re
     """Train to the end. The first Ctrl-C stops after the step under way, the second at once."""
     kept = "a step that is broken off is taken again from the last checkpoint"
     then = f"stopped; go on with: quaere evolve --resume {shlex.quote(str(store.path))}"
+    reporter = open_reporter(json=args.json)
     with accept_stop() as stop, interruptible(kept, after=_STEP, ask=stop, then=then):
-        asyncio.run(train_to_end(recipe, config, store, open_reporter(json=args.json), args.writer, remembered))
+        asyncio.run(train_to_end(recipe, config, store, reporter, args.writer, remembered, then=then))
 
 
 def _print_plan(recipe: Recipe, config: Any, args: argparse.Namespace) -> None:

@@ -139,9 +139,8 @@ def _preview(args: argparse.Namespace, given: dict[str, Any]) -> None:
         return
     print(f"\n{count(len(questions), 'question')}, as they would be practised on:")
     for question in questions:
-        print(
-            printable_line(f"  {question.question} {question.answers[0]!r}" if question.answers else question.question)
-        )
+        answer = f" {question.answers[0]!r}" if question.answers else ""
+        print(printable_line(f"  {question.question}{answer}"))
 
 
 # ------------------------------------------------------------------------------------------------------------- progress
@@ -169,19 +168,19 @@ def describe_learned(learned: Learned) -> list[str]:
     for one, other in zip(before.by_searches, after.by_searches, strict=True):
         means = f"{100 * one.exact_match.mean:.1f} before, {100 * other.exact_match.mean:.1f} after"
         lines.append(f"  {count(int(one.name), 'search')} ({one.exact_match.num}): {means}")
-    for name, found in (("before", learned.before), ("after", learned.after)):
-        score = found.score.abstention
-        if found.settings.get("abstention") and score and score.refused and score.refused_answerable:
-            refused, lost = (100 * share.mean for share in (score.refused, score.refused_answerable))
-            lines.append(
-                f"  abstained {name}: {refused:.1f} % of questions with a hidden answer, {lost:.1f} % of the others"
-            )
+    for name, kind in (("with the answer hidden", "refused"), ("with an answer", "refused_answerable")):
+        old, new = (getattr(score.abstention, kind, None) for score in (before, after))
+        if old and new:
+            lines.append(f"  refused {name} ({old.num}): {100 * old.mean:.1f} before, {100 * new.mean:.1f} after")
     if learned.update:
         lines += _describe_update(learned.update, learned.is_trained)
     elif not learned.is_better:
         kept = "reinforced all the same (--anyway)" if learned.is_trained else "the model before reinforcement"
         lines.append(f"the interval includes 0, so no gain is shown: the agent is {kept}")
-    lines += [f"questions: {kinds}; searches: {needed}", "", "examples:", *map(_say_example, learned.examples)]
+    lines += [f"questions: {kinds}; searches: {needed}"]
+    if learned.examples:
+        whose = "the questions given" if learned.plan.questions else "its own questions"
+        lines += ["", f"examples of {whose}:", *map(_say_example, learned.examples)]
     if learned.wrong:
         lines += ["", f"still wrong ({len(learned.wrong)}):", *map(_say_example, learned.wrong[:_MOST_WRONG])]
     times = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in learned.seconds.items())

@@ -191,7 +191,7 @@ class _Display:
     @contextmanager
     def teaching(self) -> Iterator[None]:
         """Context in which the first Ctrl-C ends the teaching after a step, with a model to save."""
-        step = "the step under way, whose model is then saved"
+        step = "the step under way, whose model is then saved (before step 1: nothing is)"
         with accept_stop() as stop, interruptible("no model is written", after=step, ask=stop):
             yield
 

@@ -40,6 +40,7 @@ _FORMAT = 1  # raised whenever the conversion changes; models converted before a
 _PIP_TIMEOUT_S = 1800
 _ADAPTERS = Path(__file__).parent / "adapters"
 _PLAIN = "-plain"
+BLANK = "blank"  # what a warm-up calls a model that it makes from nothing
 
 
 class CatalogueEntry(Struct, frozen=True):

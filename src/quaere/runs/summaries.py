@@ -73,8 +73,10 @@ def find_run(root: Path, name: str) -> Path:
     for path in (root / name, Path(name)):
         if name and (path / DATABASE).is_file():
             return path
+        if name and (path / "run" / DATABASE).is_file():
+            raise BadInput(f"{name} is no run, but contains one", hint=f"name {path / 'run'}")
     hint = nearest_hint(name, [path.name for path in _run_paths(root)], "quaere runs list")
-    raise BadInput(f"no run {name} in {root}", hint=hint)
+    raise BadInput(f"no run {name}" + ("" if "/" in name else f" in {root}"), hint=hint)
 
 
 def _run_paths(root: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from quaere.dialects.notes import Notes, find_notes
 from quaere.errors import BadInput, SearchFailed, requirement_hint
-from quaere.policies.catalogue import needs_guide, resolve_model
+from quaere.policies.catalogue import BLANK, needs_guide, resolve_model
 from quaere.policies.native.device import choose_device
 from quaere.policies.tinker import HOSTED, answers, check_hosted, check_sdk, sdk_version
 from quaere.rollout.episode import Limits
@@ -121,10 +121,11 @@ def _check_taught(model: str, notes: Notes, dialects: Sequence[str]) -> None:
             hint=f"quaere warmup {wanted} --model {model} --out DIR, then --model DIR",
         )
     also = f" --also {notes.taught[0]}" if notes.taught[0] not in dialects else ""
-    raise BadInput(
-        f"the warm-up of {model} taught the dialect {' and '.join(notes.taught)}, not {lacking[0]}",
-        hint=f"quaere warmup {wanted}{also} --model {notes.untaught or 'BASE'} --out DIR, then --model DIR",
-    )
+    hint = f"quaere warmup {wanted}{also} --model {notes.untaught or 'BASE'} --out DIR, then --model DIR"
+    if notes.untaught == BLANK:  # can be taught no other
+        hint = f"quaere evolve {notes.taught[0]} --model {model} --index DIR, or another --model"
+    said = f"the warm-up of {model} taught the dialect {' and '.join(notes.taught)}, not {lacking[0]}"
+    raise BadInput(said, hint=hint)
 
 
 def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:

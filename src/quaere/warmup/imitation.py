@@ -28,6 +28,7 @@ from quaere.training.settings import LearnerSettings
 from quaere.warmup.dialect_check import Learnt
 
 HELD_OUT = 0.1
+_SCORED_AT_ONCE = 16  # episodes, between which a stop is noticed
 MANIFEST = "warmup.json"
 
 
@@ -125,9 +126,8 @@ def teach(
         raise BadInput(f"epochs and batch must be at least 1, not {epochs} and {batch}")
     held_out, learnt = split_held_out(episodes, seed)
     unseen = [make_sample(episode, 1.0) for episode in held_out]
-    loss_before = measure_loss(learner, unseen)
-    if stop_requested():
-        raise KeyboardInterrupt
+    loss_before = measure_loss(learner, unseen, _refuse_stopped)
+    _refuse_stopped()
     step, num_steps = 0, count_steps(len(episodes), epochs, batch)
     for epoch, taken in _batches(learnt, epochs, batch, seed):
         started = time.perf_counter()
@@ -150,10 +150,18 @@ def _batches(episodes: Sequence[Episode], epochs: int, size: int, seed: int) -> 
             yield epoch, mixed[first : first + size]
 
 
-def measure_loss(learner: Learner, samples: Sequence[Sample]) -> float:
-    """The mean negative log-prob of the samples' model tokens, in nats."""
-    scores = [value for row in learner.score(samples) for value in row]
+def measure_loss(learner: Learner, samples: Sequence[Sample], check: Callable[[], None] = lambda: None) -> float:
+    """The mean negative log-prob of the samples' model tokens, in nats; `check` is called now and then."""
+    scores: list[float] = []
+    for first in range(0, len(samples), _SCORED_AT_ONCE):
+        check()
+        scores += [value for row in learner.score(samples[first : first + _SCORED_AT_ONCE]) for value in row]
     return -sum(scores) / len(scores)
+
+
+def _refuse_stopped() -> None:
+    if stop_requested():
+        raise KeyboardInterrupt
 
 
 # ------------------------------------------------------------------------------------------------- model folder
