@@ -62,6 +62,19 @@ def test_a_denial_agrees_with_a_denial(denial, is_same):
     assert ("the other way round" in found.why) is not is_same
 
 
+def test_a_sentence_of_the_passage_is_no_denial_of_it():
+    passage = "Upkeep\nThe keeper warned: do not\nopen the sluice gate of the weir in May. Then open it, in June."
+    verbatim = "The keeper warned: do not open the sluice gate of the weir in May."
+    assert check_support(Cited(verbatim, passage)).verdict == "supported"
+    denied = "Do not open the sluice gate of the weir."
+    about = "The sluice gate of the weir is old: open the sluice gate of the weir."
+    assert "the other way round" in check_support(Cited(denied, about)).why
+    assert check_support(Cited(denied, about, beside=(denied,))).verdict == "supported"
+    built = "Venn built the bridge in 1702."
+    for told in ("It is not true that Venn built the bridge in 1702.", "Venn built the bridge in 1702.5 or never."):
+        assert check_support(Cited(built, told)).verdict == "unsupported"
+
+
 def test_a_statement_of_two_sources_needs_a_part_of_each():
     both = "The Halm bridge has 12 arches; the Oss rises in the Korrin hills."
     assert check_support(Cited(both, HALM)).verdict == "unsupported"  # Korrin is not there

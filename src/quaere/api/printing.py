@@ -84,10 +84,13 @@ def cells(*values: str) -> list[Text]:
 
 
 def between(interval: Interval | SeededInterval, sign: str = "", scale: float = 100, digits: int = 1) -> str:
-    """Mean and interval, in percent unless `scale` is another: "31.0 [27.0, 35.0]"."""
+    """Mean and interval, in percent unless `scale` is another: "31.0 [27.0, 35.0]".
+
+    The interval of a single value is left out if it has no width: it would tell of a certainty that is not there.
+    """
     values = (scale * value for value in (interval.mean, interval.low, interval.high))
     mean, low, high = (f"{value:{sign}.{digits}f}" for value in values)
-    return f"{mean} [{low}, {high}]"
+    return mean if interval.num == 1 and interval.low == interval.high else f"{mean} [{low}, {high}]"
 
 
 def share_table(title: str, heading: str, shares: Mapping[str, Interval]) -> Table:

@@ -86,6 +86,16 @@ def split_sentences(text: str) -> list[str]:
     return [piece.strip() for piece in _SENTENCE_END.split(text) if piece.strip()]
 
 
+def stands_in(sentence: str, text: str) -> bool:
+    """True if the sentence stands in the text word for word, from the beginning of a sentence or line to an end of one.
+
+    stands_in("Venn built it.", "In short: Venn built\\nit.") -> True; "It is false that Venn built it." -> False
+    """
+    words = r"\s+".join(map(re.escape, sentence.rstrip(" .!?").split()))
+    # Not amid a sentence: what precedes might deny it.
+    return re.search(rf"(?:^|[.!?:;])[^\w\n]{{0,8}}{words}\W{{0,8}}?(?:[.!?:;](?!\w)|$)", text, re.MULTILINE) is not None
+
+
 def split_clauses(text: str) -> list[str]:
     """Clauses of a text: sentences split further at commas and conjunctions."""
     return [piece.strip() for piece in _CLAUSE_END.split(text) if piece.strip()]
