@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import platform
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -21,13 +19,14 @@ import msgspec
 from msgspec import Struct
 from rich.text import Text
 
+from quaere.api.machine import read_memory
+from quaere.api.printing import count
 from quaere.cli.options import FolderName, JsonOption, command
 from quaere.cli.terminal import open_console
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
 from quaere.policies.catalogue import CATALOGUE, find_pulled, models_directory
 
 TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
-MEMORY_FILE = Path("/proc/meminfo")
 WANTED_MEMORY_GIB = 4
 WANTED_DISK_GIB = 2
 
@@ -81,17 +80,11 @@ def _torch() -> Check:
 
 
 def _memory() -> Check:
-    try:
-        page = os.sysconf("SC_PAGE_SIZE")
-        total, free = (os.sysconf(name) * page / 2**30 for name in ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES"))
-    except (ValueError, OSError, AttributeError):
+    found = read_memory()
+    if found is None:
         return Check("memory", "warn", "this system does not say how much memory it has")
-    with suppress(OSError, IndexError):  # of Linux; the page cache, which can be dropped, counts as free there
-        free = int(MEMORY_FILE.read_text().split("MemAvailable:")[1].split()[0]) / 2**20
-    said = f"{total:.0f} GiB, {free:.0f} GiB free"
-    if total >= WANTED_MEMORY_GIB:
-        return Check("memory", "ok", said)
-    return Check("memory", "warn", f"{said}; {WANTED_MEMORY_GIB} GiB or more are wanted")
+    wanted = "" if found[0] >= WANTED_MEMORY_GIB else f"; {WANTED_MEMORY_GIB} GiB or more are wanted"
+    return Check("memory", "warn" if wanted else "ok", f"{found[0]:.0f} GiB, {found[1]:.0f} GiB free{wanted}")
 
 
 def _disk() -> Check:
@@ -146,7 +139,7 @@ def _index(path: Path) -> Check:
 
     index = open_index(path, check_sources=False)
     manifest = index.manifest
-    size = f"{manifest.num_documents} documents, {manifest.num_passages} passages"
+    size = f"{count(manifest.num_documents, 'document')}, {count(manifest.num_passages, 'passage')}"
     detail = f"{path}: {manifest.settings.summary}, {size}, fingerprint {manifest.fingerprint[:16]}"
     if changes := index.find_changes(bounded=False):
         return Check("index", "warn", f"{detail}; stale, {changes.describe()} since it was built", update_hint(path))

@@ -93,7 +93,9 @@ def stands_in(sentence: str, text: str) -> bool:
     """
     words = r"\s+".join(map(re.escape, sentence.rstrip(" .!?").split()))
     # Not amid a sentence: what precedes might deny it.
-    return re.search(rf"(?:^|[.!?:;])[^\w\n]{{0,8}}{words}\W{{0,8}}?(?:[.!?:;](?!\w)|$)", text, re.MULTILINE) is not None
+    return (
+        re.search(rf"(?:^|[.!?:;])[^\w\n]{{0,8}}{words}\W{{0,8}}?(?:[.!?:;](?!\w)|$)", text, re.MULTILINE) is not None
+    )
 
 
 def split_clauses(text: str) -> list[str]:
