@@ -116,6 +116,7 @@ def quaere(place, forks, tmp_path, monkeypatch):
     [
         ("--version", "quaere "),
         ("index notes --out new-index", "1 passage of 1 document, engine bm25"),
+        ("doctor --index index", "1 document, 1 passage,"),
         ("search Halm --index index", "Orsolya Venn"),
         ("world --articles 200 --out world", "200 articles"),
         ("questions --index index --num 3 --out open.jsonl", "open.jsonl: 3 questions"),

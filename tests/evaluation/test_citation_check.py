@@ -24,6 +24,7 @@ from quaere.evaluation.reports.citations import (
     read_verdicts,
     valid_share,
 )
+from quaere.evaluation.reports.lexical import stands_in
 from quaere.records import Answer, Source
 from quaere.rollout.policy import TokenPolicy, open_policy
 from reported import GOOD, HALM, OSS, SOURCES, make_report, passage
@@ -66,6 +67,8 @@ def test_a_sentence_of_the_passage_is_no_denial_of_it():
     passage = "Upkeep\nThe keeper warned: do not\nopen the sluice gate of the weir in May. Then open it, in June."
     verbatim = "The keeper warned: do not open the sluice gate of the weir in May."
     assert check_support(Cited(verbatim, passage)).verdict == "supported"
+    assert stands_in('He said "no."', 'Asked, twice, they left. He said "no." Then he left.')
+    assert stands_in("桥不是他建的。", "他来了。桥不是他建的。桥很老。") and not stands_in(" .", "He left. .")
     denied = "Do not open the sluice gate of the weir."
     about = "The sluice gate of the weir is old: open the sluice gate of the weir."
     assert "the other way round" in check_support(Cited(denied, about)).why

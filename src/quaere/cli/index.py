@@ -233,12 +233,8 @@ def _print_index(index: Index, seconds: float, json: bool, counts: UpdateCounts 
 
 def _print_summary(index: Index, seconds: float) -> None:
     manifest, corpus = index.manifest, index.manifest.corpus
-    print(f"{index.path}: {count(manifest.num_passages, 'passage')} of ", end="")
-    print(
-        printable_line(
-            f"{count(manifest.num_documents, 'document')}, engine {manifest.settings.summary}, {seconds:.1f} s"
-        )
-    )
+    size = f"{count(manifest.num_passages, 'passage')} of {count(manifest.num_documents, 'document')}"
+    print(printable_line(f"{index.path}: {size}, engine {manifest.settings.summary}, {seconds:.1f} s"))
     missing = ((needed.split(": ", 1), num) for needed, num in corpus.missing.items())  # a library, how to get it
     notes = [
         ("left out, exact duplicates", corpus.num_duplicates),

@@ -119,8 +119,8 @@ def _list(args: argparse.Namespace) -> None:
     numbers = ("episodes", "answered", "size")
     rows = []
     for run in summaries:
-        what = (run.kind, run.state.name, run.created[:10], str(run.num_episodes), str(run.num_answered))
-        what = (run.problem, "", "", "", "") if run.problem else what
+        told = (run.kind, run.state.name, run.created[:10], str(run.num_episodes), str(run.num_answered))
+        what = (run.problem, "", "", "", "") if run.problem else told
         rows.append((run.id, *what, _megabytes(run.num_bytes)))
     console.print(plain_table("id", "kind", "state", "created", *numbers, rows=rows, right=numbers, whole=("id",)))
     for run in summaries:

@@ -187,12 +187,13 @@ def check_support(item: Cited) -> Checked:
 
     check_support(Cited("Brod built it in 1712.", "Venn built it in 1702.")).why -> "1712 is not in the passage"
     """
-    read = [_read(text) for text in (item.reference, *item.beside)]
-    ordinary = lower_words(item.context).union(*(lower_words(text) for text in (item.reference, *item.beside)))
+    texts = (item.reference, *item.beside)
+    read = [_read(text) for text in texts]
+    ordinary = lower_words(item.context).union(*(lower_words(text) for text in texts))
     said = item.statement
     missing = _missing_number(said, read) or _missing_name(said, read, ordinary)
     why = f"{missing} is not in the passage" if missing else _missing_words(said, read)
-    if not why and not any(stands_in(said, text) for text in (item.reference, *item.beside)):
+    if not why and not any(stands_in(said, text) for text in texts):
         why = _denial(said, read)
     return Checked("unsupported", why) if why else Checked("supported")
 
