@@ -32,6 +32,8 @@ def main() -> None:
     digits = parse_digits(args.digits)
     lines = (line.rstrip(b"\n") + b"\n" for _, line in read_lines(args.questions))
     practice, held, num_left_out = split_by_document(lines, list_documents, lambda name: first_digit(name) in digits)
+    if not practice and not held:
+        parser.exit(2, f"{args.questions}: no question is about documents of one side only, or none has evidence\n")
     for path, chosen in ((args.practice, practice), (args.held, held)):
         path.write_bytes(b"".join(chosen))
     counts = f"{len(practice)} to practise on, {len(held)} held back"

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from quaere.api import machine
 from quaere.cli import doctor
 from quaere.cli.doctor import _disk, _extras, _memory
 
@@ -20,12 +21,16 @@ GIB = 2**30
         (3, 1, "warn", "3 GiB, 1 GiB free; 4 GiB or more are wanted"),
     ],
 )
-def test_memory_is_told_in_gib(monkeypatch, total, free, status, said):
+def test_memory_is_told_in_gib(monkeypatch, tmp_path, total, free, status, said):
     page = 4096
     pages = {"SC_PAGE_SIZE": page, "SC_PHYS_PAGES": total * GIB // page, "SC_AVPHYS_PAGES": free * GIB // page}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(machine, "_MEMORY_FILE", tmp_path / "meminfo")
     check = _memory()
     assert (check.name, check.status, check.detail) == ("memory", status, said)
+    # With the page cache, where the system tells of it.
+    machine._MEMORY_FILE.write_text(f"MemFree: 9 kB\nMemAvailable:   {2 * GIB // 1024} kB\nBuffers: 7 kB\n")
+    assert _memory().detail == said.replace(f"{free} GiB free", "2 GiB free")
 
 
 @pytest.mark.parametrize(

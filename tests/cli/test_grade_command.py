@@ -65,6 +65,13 @@ def test_the_judge_comes_first_then_scores(place, tmp_path, capsys):
     assert next(iter(written)) == "agreement" and len(written["reports"][0]["checks"]) == 8
 
 
+def test_a_single_report_has_no_interval(place, tmp_path, capsys):
+    write_reports(tmp_path / "one.jsonl", [make_report(GOOD, id="q0")])
+    assert grade(tmp_path / "one.jsonl") == 0
+    graded = capsys.readouterr().out.partition("counted, 0-10 (proxies, no")[2]
+    assert re.search(r"valid %, of all citations +100\.0 *\n", graded) and "[" not in graded
+
+
 def test_two_files_are_compared(place, capsys):
     assert grade(place / "worse.jsonl", place / "good.jsonl") == 0
     shown = " ".join(capsys.readouterr().out.split())

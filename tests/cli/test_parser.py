@@ -40,6 +40,21 @@ def test_where_nothing_is_near_the_hint_is_the_help(words, said, capsys):
     assert refused(words, capsys) == [f"quaere: {said}", "  try: quaere search --help"]
 
 
+def test_a_question_without_quotes_is_told_of_them(capsys):
+    said = [
+        "quaere: unrecognized arguments: do I back up",
+        "  try: put a question of several words in quotes, or: quaere --help",
+    ]
+    assert refused(["ask", "How", "do", "I", "back", "up", "--index", "I"], capsys) == said
+
+
+@pytest.mark.parametrize("words", [["search", ""], ["search", "Halm", " "], ["ask", ""], ["report", " "]])
+def test_an_empty_question_is_refused(words, capsys):
+    assert main([*words, "--index", "DIR"]) == 2
+    said, hint = capsys.readouterr().err.splitlines()
+    assert said == "quaere: the question is empty" and hint.startswith(f"  try: quaere {words[0]} ")
+
+
 @pytest.mark.parametrize("command", ["ask", "report"])
 def test_what_answers_from_documents_needs_an_index(command, capsys):
     said = "quaere: the following arguments are required: --index/--search"

@@ -115,7 +115,8 @@ def quaere(place, forks, tmp_path, monkeypatch):
     ("line", "said"),
     [
         ("--version", "quaere "),
-        ("index notes --out new-index", "1 passages of 1 documents, engine bm25"),
+        ("index notes --out new-index", "1 passage of 1 document, engine bm25"),
+        ("doctor --index index", "1 document, 1 passage,"),
         ("search Halm --index index", "Orsolya Venn"),
         ("world --articles 200 --out world", "200 articles"),
         ("questions --index index --num 3 --out open.jsonl", "open.jsonl: 3 questions"),

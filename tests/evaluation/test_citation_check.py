@@ -24,6 +24,7 @@ from quaere.evaluation.reports.citations import (
     read_verdicts,
     valid_share,
 )
+from quaere.evaluation.reports.lexical import stands_in
 from quaere.records import Answer, Source
 from quaere.rollout.policy import TokenPolicy, open_policy
 from reported import GOOD, HALM, OSS, SOURCES, make_report, passage
@@ -60,6 +61,21 @@ def test_a_denial_agrees_with_a_denial(denial, is_same):
         Cited(f"The bridge at Halm was {denial} rebuilt.", "The bridge at Halm was never rebuilt later.")
     )
     assert ("the other way round" in found.why) is not is_same
+
+
+def test_a_sentence_of_the_passage_is_no_denial_of_it():
+    passage = "Upkeep\nThe keeper warned: do not\nopen the sluice gate of the weir in May. Then open it, in June."
+    verbatim = "The keeper warned: do not open the sluice gate of the weir in May."
+    assert check_support(Cited(verbatim, passage)).verdict == "supported"
+    assert stands_in('He said "no."', 'Asked, twice, they left. He said "no." Then he left.')
+    assert stands_in("桥不是他建的。", "他来了。桥不是他建的。桥很老。") and not stands_in(" .", "He left. .")
+    denied = "Do not open the sluice gate of the weir."
+    about = "The sluice gate of the weir is old: open the sluice gate of the weir."
+    assert "the other way round" in check_support(Cited(denied, about)).why
+    assert check_support(Cited(denied, about, beside=(denied,))).verdict == "supported"
+    built = "Venn built the bridge in 1702."
+    for told in ("It is not true that Venn built the bridge in 1702.", "Venn built the bridge in 1702.5 or never."):
+        assert check_support(Cited(built, told)).verdict == "unsupported"
 
 
 def test_a_statement_of_two_sources_needs_a_part_of_each():

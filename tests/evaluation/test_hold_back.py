@@ -47,3 +47,11 @@ def test_a_question_is_on_the_side_of_its_documents(split, capsys):
     assert practice == ["e.md#2:7", "e.md#3:1-unanswerable", "c#.md#3:1-unanswerable"]
     assert held == ["a/one.md#0:4", "a/one.md#0:4-unanswerable"]
     assert capsys.readouterr().out == "3 to practise on, 2 held back, 3 about documents of both or without evidence\n"
+
+
+def test_questions_without_evidence_are_refused(split, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        split([row("q7"), row("q8")])
+    assert ended.value.code == 2 and [path.name for path in tmp_path.iterdir()] == ["all.jsonl"]
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.endswith("all.jsonl: no question is about documents of one side only, or none has evidence")

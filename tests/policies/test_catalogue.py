@@ -147,6 +147,12 @@ def test_a_snapshot_with_a_missing_shard_is_not_taken_for_a_model(tmp_path: Path
     assert caught.value.hint == "quaere models pull acme/tiny"
 
 
+def test_a_name_that_is_no_model_is_not_to_be_pulled() -> None:
+    with pytest.raises(ModelMissing, match=r"unknown model nomodel: .*, and not on this machine") as caught:
+        resolve_model("nomodel", pull=False)
+    assert caught.value.hint == "quaere models list"
+
+
 def test_a_revision_is_a_branch_a_tag_or_a_commit(tmp_path: Path) -> None:
     snapshot = fake_snapshot(tmp_path, ["a.safetensors"], ["a.safetensors"])
     (snapshot.parent.parent / "refs" / "v2").write_text("a" * 40)

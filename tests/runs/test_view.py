@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -159,12 +160,39 @@ def test_list(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     header, row = capsys.readouterr().out.splitlines()
     assert header.split() == ["id", "kind", "state", "created", "episodes", "answered", "size"]
     assert row.split()[:3] == ["ask-1", "ask", "done"]
-    assert row.split()[5:7] == ["2", "1"]
+    assert row.split()[4:6] == ["2", "1"]
     call("list", "--json")
     (summary,) = json.loads(capsys.readouterr().out)
     assert (summary["id"], summary["num_episodes"], summary["num_answered"]) == ("ask-1", 2, 1)
     call("list", "--runs", str(root / "none"))
     assert capsys.readouterr().out.startswith("no runs in ")
+
+
+def test_an_id_in_the_list_is_never_broken(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = ["warmup-20250301-101500", "a-name-that-somebody-chose-20250301-101500-and-more"]
+    for name in ids:
+        with Run.create(root / name, "warmup"):
+            pass
+    monkeypatch.setenv("COLUMNS", "80")
+    call("list")
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ids)
+    shutil.rmtree(root / ids[1])
+    call("list")
+    assert len(capsys.readouterr().out.splitlines()) == 3  # no cell is broken at all
+
+
+def test_settings_and_what_else_there_is_to_see(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"limits": {"max_turns": 8, "seed": None}, "questions": None, "plain": True, "topics": ["a", "b"]}
+    with Run.create(root / "eval-1", "eval", settings) as run:
+        run.log_metrics(0, {"answer/f1": 0.5})
+    call("show", "eval-1")
+    text = capsys.readouterr().out
+    assert "  limits: max_turns 8\n  plain: yes\n  topics: a, b\n" in text and "None" not in text
+    assert "--candidates" not in text and "reward/*" not in text
+    assert "  quaere runs show eval-1 --metrics '*'\n" in text
 
 
 def test_show_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,13 @@ def test_nothing_to_read_is_refused(tmp_path, make):
         list(CorpusReader(source))
 
 
+def test_each_kind_that_can_be_read_is_named_once(tmp_path):
+    with pytest.raises(BadInput, match="found no document with text in") as caught:
+        list(CorpusReader(tmp_path))
+    kinds = caught.value.hint.removesuffix(" (or .jsonl.gz ...)").partition(": ")[2].split()
+    assert kinds[-2:] == [".jsonl", ".ndjson"] and len(kinds) == len(set(kinds)) and ".jsonl.gz" not in kinds
+
+
 def test_line_endings_and_composed_characters_survive(tmp_path):
     text = "cafe\u0301\r\ncaf\u00e9\u2028\ttab \u00a0"
     (tmp_path / "a.txt").write_bytes(text.encode())

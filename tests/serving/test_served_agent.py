@@ -155,6 +155,8 @@ def test_the_model_alone_has_a_name_of_its_own(client):
     body = {"prompt": "Hello", "max_tokens": 2}
     assert client.post("/v1/completions", {"model": "tiny:model", **body}).status_code == 200
     assert "it is tiny:model" in client.post("/v1/completions", {"model": "tiny", **body}).json()["error"]["message"]
+    said = client.chat("Hello", model="gpt-4").json()["error"]["message"]
+    assert said.endswith("it is tiny, or tiny:model without documents")
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -98,6 +98,17 @@ def test_every_page_opens_fits_and_has_no_barrier(browser, url, queue, width, sc
             assert page.evaluate("document.scrollingElement.scrollWidth") <= width, path
 
 
+def test_a_long_reason_leaves_the_names_of_runs_in_one_line(browser, tmp_path):
+    why = "the gradient is not finite " * 20
+    path = write_run(tmp_path / "evolve-20250301-101500")
+    with Run.open(path, write=True) as run:
+        run.note_end(RunState("failed", why))
+    with serve_view(tmp_path) as url, watch(browser, url) as watched:
+        page = watched.open("/")
+        num_lines = page.locator("tbody th a").evaluate("link => link.getClientRects().length")
+        assert num_lines == 1 and page.locator("span.bad").bounding_box()["width"] <= 24 * 16
+
+
 def test_runs_are_opened_and_compared_by_keys(browser, url):
     with watch(browser, url) as watched:
         page = watched.open("/")

@@ -44,6 +44,22 @@ def inflect(number: float, noun: str) -> str:
     return noun if number == 1 else noun + plural
 
 
+def describe_settings(settings: Mapping[str, Any]) -> list[str]:
+    """Stored settings in words; those that are not set are left out.
+
+    describe_settings({"limits": {"topk": 3}, "seed": None, "plain": True}) == ["limits: topk 3", "plain: yes"]
+    """
+    return [f"{name}: {_in_words(value)}" for name, value in settings.items() if value is not None]
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_in_words(part)}" for name, part in value.items() if part is not None)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_in_words, value))
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
+
+
 def format_duration(seconds: float) -> str:
     """A duration in words: "4.2 s", "41 s", "35 min", "2 h 05 min", "3 d 04 h"."""
     if round(seconds) < 120:
@@ -94,10 +110,13 @@ def cells(*values: str) -> list[Text]:
 
 
 def between(interval: Interval | SeededInterval, sign: str = "", scale: float = 100, digits: int = 1) -> str:
-    """Mean and interval, in percent unless `scale` is another: "31.0 [27.0, 35.0]"."""
+    """Mean and interval, in percent unless `scale` is another: "31.0 [27.0, 35.0]".
+
+    The interval of a single value is left out if it has no width: it would tell of a certainty that is not there.
+    """
     values = (scale * value for value in (interval.mean, interval.low, interval.high))
     mean, low, high = (f"{value:{sign}.{digits}f}" for value in values)
-    return f"{mean} [{low}, {high}]"
+    return mean if interval.num == 1 and interval.low == interval.high else f"{mean} [{low}, {high}]"
 
 
 def share_table(title: str, heading: str, shares: Mapping[str, Interval]) -> Table:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import platform
 import shutil
 import sys
@@ -20,6 +19,8 @@ import msgspec
 from msgspec import Struct
 from rich.text import Text
 
+from quaere.api.machine import read_memory
+from quaere.api.printing import count
 from quaere.cli.options import FolderName, JsonOption, command
 from quaere.cli.terminal import open_console
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
@@ -79,14 +80,11 @@ def _torch() -> Check:
 
 
 def _memory() -> Check:
-    try:
-        page = os.sysconf("SC_PAGE_SIZE")
-        total, free = (os.sysconf(name) * page / 2**30 for name in ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES"))
-    except (ValueError, OSError, AttributeError):
+    found = read_memory()
+    if found is None:
         return Check("memory", "warn", "this system does not say how much memory it has")
-    enough = total >= WANTED_MEMORY_GIB
-    wanted = "" if enough else f"; {WANTED_MEMORY_GIB} GiB or more are wanted"
-    return Check("memory", "ok" if enough else "warn", f"{total:.0f} GiB, {free:.0f} GiB free{wanted}")
+    wanted = "" if found[0] >= WANTED_MEMORY_GIB else f"; {WANTED_MEMORY_GIB} GiB or more are wanted"
+    return Check("memory", "warn" if wanted else "ok", f"{found[0]:.0f} GiB, {found[1]:.0f} GiB free{wanted}")
 
 
 def _disk() -> Check:
@@ -141,7 +139,7 @@ def _index(path: Path) -> Check:
 
     index = open_index(path, check_sources=False)
     manifest = index.manifest
-    size = f"{manifest.num_documents} documents, {manifest.num_passages} passages"
+    size = f"{count(manifest.num_documents, 'document')}, {count(manifest.num_passages, 'passage')}"
     detail = f"{path}: {manifest.settings.summary}, {size}, fingerprint {manifest.fingerprint[:16]}"
     if changes := index.find_changes(bounded=False):
         return Check("index", "warn", f"{detail}; stale, {changes.describe()} since it was built", update_hint(path))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Struct
 
-from quaere.api.printing import show_progress
+from quaere.api.printing import count, show_progress
 from quaere.cli.options import Flag, JsonOption, Repeated, command, group
 from quaere.cli.terminal import interruptible, printable_line, say_line
 from quaere.errors import BadInput
@@ -233,8 +233,8 @@ def _print_index(index: Index, seconds: float, json: bool, counts: UpdateCounts 
 
 def _print_summary(index: Index, seconds: float) -> None:
     manifest, corpus = index.manifest, index.manifest.corpus
-    print(f"{index.path}: {manifest.num_passages} passages of {manifest.num_documents} documents, ", end="")
-    print(printable_line(f"engine {manifest.settings.summary}, {seconds:.1f} s"))
+    size = f"{count(manifest.num_passages, 'passage')} of {count(manifest.num_documents, 'document')}"
+    print(printable_line(f"{index.path}: {size}, engine {manifest.settings.summary}, {seconds:.1f} s"))
     missing = ((needed.split(": ", 1), num) for needed, num in corpus.missing.items())  # a library, how to get it
     notes = [
         ("left out, exact duplicates", corpus.num_duplicates),

@@ -179,7 +179,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with code 2 after one line, and a hint unless the line already suggests a name."""
-        hint = "" if message.endswith("?") else f"  try: {self.prog} --help\n"
+        quotes = "put a question of several words in quotes, or: " if message.startswith("unrecognized arg") else ""
+        hint = "" if message.endswith("?") else f"  try: {quotes}{self.prog} --help\n"
         self.exit(2, f"{printable_line(f'quaere: {message}')}\n{hint}")
 
     def _find_unknown(self, words: Iterable[str]) -> str:

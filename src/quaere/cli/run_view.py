@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from quaere.api.printing import count, plain_table
+from quaere.api.printing import count, describe_settings, plain_table
 from quaere.cli.episode_view import trim
 from quaere.cli.progress_view import BARS, bar_height
 from quaere.cli.terminal import printable
@@ -98,7 +98,7 @@ def summarise_training(run: Run) -> TrainingSummary:
 
 def render_info(info: RunInfo) -> Group:
     """Name, kind, date and settings of a run."""
-    settings = (Text(printable(f"  {name}: {value}"), "dim") for name, value in info.settings.items())
+    settings = (Text(printable(f"  {line}"), "dim") for line in describe_settings(info.settings))
     return Group(Text(printable(f"{info.id}  {info.kind}, {info.created}, quaere {info.version}"), "bold"), *settings)
 
 
@@ -134,7 +134,8 @@ def render_training(summary: TrainingSummary, name: str) -> Group:
         parts.append(Text(f"best: step {best.step}, {score} on {count(best.num_questions, 'validation question')}"))
     episodes = f"{count(summary.num_episodes, 'episode')}, {summary.num_answered} answered"
     parts.append(Text(f"{episodes}; {count(len(summary.metrics), 'metric')}", "dim"))
-    more = ["EPISODE", "--episodes [STEP]", "--metrics 'reward/*'", *([] if reports else ["--candidates"])]
+    evolve = ["--metrics 'reward/*'", *([] if reports else ["--candidates"])]
+    more = ["EPISODE", "--episodes [STEP]", *(evolve if summary.run.kind == "evolve" else ["--metrics '*'"])]
     parts += [Text(printable(f"  quaere runs show {name} {what}"), "dim") for what in more]
     return Group(*parts)
 

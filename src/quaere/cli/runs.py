@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct, to_builtins
 from rich.text import Text
 
-from quaere.api.printing import as_json, plain_table
+from quaere.api.printing import as_json, count, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import open_console, printable, printable_line, say_line
 from quaere.errors import BadInput
@@ -119,11 +119,10 @@ def _list(args: argparse.Namespace) -> None:
     numbers = ("episodes", "answered", "size")
     rows = []
     for run in summaries:
-        counts = (str(run.num_episodes), str(run.num_answered))
-        place = (run.kind, run.state.name, run.created[:16].replace("T", " "))
-        what = (run.problem, "", "", "", "") if run.problem else (*place, *counts)
+        told = (run.kind, run.state.name, run.created[:10], str(run.num_episodes), str(run.num_answered))
+        what = (run.problem, "", "", "", "") if run.problem else told
         rows.append((run.id, *what, _megabytes(run.num_bytes)))
-    console.print(plain_table("id", "kind", "state", "created", *numbers, rows=rows, right=numbers))
+    console.print(plain_table("id", "kind", "state", "created", *numbers, rows=rows, right=numbers, whole=("id",)))
     for run in summaries:
         if run.state.name in ("failed", "stopped") and (run.state.why or run.next):
             then = f"; go on with: {run.next}" if run.next else ""
@@ -241,7 +240,7 @@ def _export_log(run: Run, args: argparse.Namespace) -> dict[str, object]:
     if args.out.exists() and not args.force:
         raise BadInput(f"{args.out} exists already", hint="choose another --out, or replace it with --force")
     num = write_inspect_log(run, args.out, step=args.step, phase=args.phase)
-    say_line(f"{num} episodes in {args.out}; look at them with: inspect view --log-dir {args.out.parent}")
+    say_line(f"{count(num, 'episode')} in {args.out}; look at them with: inspect view --log-dir {args.out.parent}")
     return {"to": "inspect", "path": str(args.out), "num_episodes": num}
 
 

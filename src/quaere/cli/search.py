@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from quaere.cli.options import Flag, IndexPlace, JsonOption, command
+from quaere.cli.options import Flag, IndexPlace, JsonOption, command, refuse
 from quaere.cli.terminal import open_console, printable, printable_line
 from quaere.search.words import question_words, terms
 from quaere.setting_types import Count
@@ -42,6 +42,7 @@ class SearchOptions(JsonOption, kw_only=True):
 
 
 def _run(args: argparse.Namespace) -> None:
+    refuse(("" in map(str.strip, args.queries), "the question is empty", 'quaere search "halm bridge" --index DIR'))
     found = asyncio.run(_search(args.index, args.queries, args.topk))
     if args.json:
         results = [{"query": query, "hits": hits} for query, hits in zip(args.queries, found, strict=True)]

@@ -39,6 +39,8 @@ def resolve_hub(name: str, *, pull: bool, report: Callable[[str], None]) -> Path
     if cached is not None and _is_complete(cached):
         return cached
     if not pull:
+        if "/" not in model:  # more likely mistyped than one of the few models of the hub whose names have no owner
+            raise NotOnHub("not on this machine")
         raise ModelMissing(f"model {name} is not on this machine", hint=f"quaere models pull {name}")
     try:
         # One cheap request first: without a network it fails at once, where a download is retried for minutes.

@@ -29,7 +29,9 @@ from quaere.search.json_lines import ROW_SUFFIXES, is_rows_file
 _MAX_NAMED = 10_000  # skipped files named in the report; the others are only counted
 _MAX_SUFFIXES = 20
 SUPPORTED = (
-    "files that can be read: " + " ".join(sorted(FILE_SUFFIXES) + list(ROW_SUFFIXES[:2])) + " (or .jsonl.gz ...)"
+    "files that can be read: "
+    + " ".join(sorted(FILE_SUFFIXES) + [one for one in ROW_SUFFIXES if one.count(".") == 1])
+    + " (or .jsonl.gz ...)"
 )
 
 

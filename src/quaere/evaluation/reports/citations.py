@@ -31,6 +31,7 @@ from quaere.evaluation.reports.lexical import (
     read_numbers,
     rounds_to,
     split_clauses,
+    stands_in,
     strip_marks,
 )
 from quaere.grouping import group_by
@@ -148,7 +149,8 @@ class CitationChecks:
     least half of the statement's other words are in it, ignoring endings. If the statement cites several passages,
     half must be in all of them together and a quarter in this one; numbers and names may then be in any of them. 4. If
     a clause of the statement shares 60 % or more of its words with clauses of the passage, one of the best matching
-    clauses must have the same parity of negations (not, never, no ...).
+    clauses must have the same parity of negations (not, never, no ...), unless the statement stands in the passage, or
+    in another that it cites, word for word.
 
     Relations between words are not checked: the right words in a wrong relation pass.
     """
@@ -185,11 +187,14 @@ def check_support(item: Cited) -> Checked:
 
     check_support(Cited("Brod built it in 1712.", "Venn built it in 1702.")).why -> "1712 is not in the passage"
     """
-    read = [_read(text) for text in (item.reference, *item.beside)]
-    ordinary = lower_words(item.context).union(*(lower_words(text) for text in (item.reference, *item.beside)))
+    texts = (item.reference, *item.beside)
+    read = [_read(text) for text in texts]
+    ordinary = lower_words(item.context).union(*(lower_words(text) for text in texts))
     said = item.statement
     missing = _missing_number(said, read) or _missing_name(said, read, ordinary)
-    why = f"{missing} is not in the passage" if missing else _missing_words(said, read) or _denial(said, read)
+    why = f"{missing} is not in the passage" if missing else _missing_words(said, read)
+    if not why and not any(stands_in(said, text) for text in texts):
+        why = _denial(said, read)
     return Checked("unsupported", why) if why else Checked("supported")
 
 

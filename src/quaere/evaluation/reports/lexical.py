@@ -25,6 +25,7 @@ from quaere.worlds.open_questions import KnownFact
 # A citation and the space before it: [2], [1, 3]. Possessive quantifiers prevent quadratic backtracking on any text.
 MARK = re.compile(r"[ \t]?\[[ \t]*+[0-9]++(?:[ \t]*+,[ \t]*+[0-9]++)*+[ \t]*+\]")
 _LEAD = re.compile(r"^\s*(?:#{1,6}|[-*•]|\d{1,3}[.)])\s+")  # the mark of a heading or list item
+_TAIL = re.compile(r"(?<!\W)\W+\Z")
 _WORD = re.compile(r"[^\W\d_]+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _CLAUSE_END = re.compile(
@@ -84,6 +85,17 @@ def squeeze(text: str) -> str:
 def split_sentences(text: str) -> list[str]:
     """Sentences of a text, split at sentence punctuation and line breaks."""
     return [piece.strip() for piece in _SENTENCE_END.split(text) if piece.strip()]
+
+
+def stands_in(sentence: str, text: str) -> bool:
+    """True if the sentence stands in the text word for word, from the beginning of a sentence or line to an end of one.
+
+    stands_in("Venn built it.", "In short: Venn built\\nit.") -> True; "It is false that Venn built it." -> False
+    """
+    words = r"\s+".join(map(re.escape, _TAIL.sub("", sentence).split()))
+    # Not amid a sentence: what precedes might deny it.
+    pattern = rf"(?:^|[.!?:;。！？])[^\w\n]{{0,8}}{words}\W{{0,8}}?(?:[.!?:;](?!\w)|[。！？]|$)"
+    return bool(words) and re.search(pattern, text, re.MULTILINE) is not None
 
 
 def split_clauses(text: str) -> list[str]:

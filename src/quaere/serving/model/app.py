@@ -177,7 +177,9 @@ class Service:
     def _check(self, request: WriteRequest, num_chars: int) -> None:
         """Raise `Refused` for a wrong model, invalid options or an over-long prompt, before anything is tokenised."""
         if request.model != self.model_name:
-            raise _no_model(request.model, f"model; it is {self.model_name}")
+            has_agent = self.agent is not None and isinstance(request, ChatRequest)
+            served = f"{self.name}, or {self.model_name} without documents" if has_agent else self.model_name
+            raise _no_model(request.model, f"model; it is {served}")
         request.check()
         self._check_length(num_chars)
 
