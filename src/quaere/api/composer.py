@@ -231,12 +231,11 @@ class _Draft:
     def _add_nearest(self, question: str, subjects: Sequence[Subject], passages: Sequence[Passage]) -> None:
         """Add what the passages nearest to a question say; nothing if none of them names what it names."""
         self.missing += [one.name for one in subjects if not any(one.is_named(each.titled_text) for each in passages)]
-        wanted = _wanted(question, (), _MIN_NEAR, passages)
-        near = [one for one in passages[:_NEAREST] if wanted.share(one.titled_text) >= _MIN_NEAR]
         if len(self.missing) == len(subjects) > 0:
             return
+        wanted = _wanted(question, (), _MIN_NEAR, passages)
         documents: dict[str, list[Finding]] = {}
-        for passage in near:
+        for passage in (one for one in passages[:_NEAREST] if wanted.share(one.titled_text) >= _MIN_NEAR):
             found = [structs.replace(one, score=wanted.score(one)) for one in read_sentences(passage)]
             documents.setdefault(passage.doc_id, []).extend(self._choose(found, _MAX_OF_NEAREST))
         if kept := [sorted(own, key=_place) for own in documents.values() if own]:
