@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from properties import examples
-from quaere.policies.native import slots
+from quaere.policies.native import kv_cache
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import SamplingParams
 
@@ -105,7 +105,7 @@ class Driven(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("num", [40, pytest.param(160, marks=pytest.mark.slow)])
 def test_whatever_happens_a_turn_is_sampled_as_if_alone(monkeypatch, num):
-    monkeypatch.setattr(slots, "STRIDE", 16)  # so that memory grows often
+    monkeypatch.setattr(kv_cache, "STRIDE", 16)  # so that memory grows often
     run_state_machine_as_test(
         Driven, settings=settings(max_examples=examples(num), stateful_step_count=30, derandomize=True)
     )

@@ -82,7 +82,7 @@ def test_memory_is_bounded_by_rows_tokens_and_logits(monkeypatch):
 
 
 def test_short_sequences_are_not_given_the_room_of_long_ones(monkeypatch):
-    from quaere.policies.native import slots
+    from quaere.policies.native import kv_cache
 
     rooms = set()
     made = engine(max_rows=2)
@@ -93,7 +93,7 @@ def test_short_sequences_are_not_given_the_room_of_long_ones(monkeypatch):
         return forward(where, *rest)
 
     made.score_forward = watched
-    monkeypatch.setattr(slots, "STRIDE", 16)
+    monkeypatch.setattr(kv_cache, "STRIDE", 16)
     made.score_many([[1] * 40, [2] * 5, [3] * 40, [4] * 5])
     assert rooms == {(2, 16), (2, 48)}
 

@@ -178,9 +178,9 @@ def _run(args: argparse.Namespace) -> None:
     questions = _add_hidden(questions) if args.hide_answers else questions
     weights = _find_weights(args)
     searcher = NoSearcher() if args.closed_book else open_searcher(args.index)
-    args.go_on = ["quaere", *sys.argv[1:]]  # until there is a run, the same command
-    with interruptible(lambda: f"episodes that are finished are stored, and `{shlex.join(args.go_on)}` goes on"):
-        asyncio.run(_evaluate(args, weights, questions, searcher, others))
+    again = ["quaere", *sys.argv[1:]]  # until there is a run, the same command
+    with interruptible(lambda: f"episodes that are finished are stored, and `{shlex.join(again)}` goes on"):
+        asyncio.run(_evaluate(args, weights, questions, searcher, others, again))
 
 
 def _run_suite(args: argparse.Namespace) -> None:
@@ -287,6 +287,7 @@ async def _evaluate(
     questions: list[Question],
     searcher: Searcher,
     others: list[Scored],
+    again: list[str],
 ) -> None:
     from quaere.api.agent import OpenAgent, least_confidence
     from quaere.api.answering import answer_questions, score_metrics
@@ -310,7 +311,7 @@ async def _evaluate(
         settings["index_fingerprint"] = await find_fingerprint(searcher)
         how = {name: getattr(args, name) for name in ("seed", "max_rows", "attempts", "min_confidence")}
         agent = OpenAgent(policy, searcher, protocol, limits, notes, 0.0, **how)
-        with _open_run(args, settings) as stored:
+        with _open_run(args, settings, again) as stored:
             scores = await answer_questions(agent, questions, stored=stored)
             if judge and judging:
                 note_line("judging the spans")
@@ -326,14 +327,14 @@ async def _evaluate(
     _show(args, evaluation, name_apart([*zip(args.compare, others, strict=True)], evaluation.name), stored)
 
 
-def _open_run(args: argparse.Namespace, settings: dict[str, Any]) -> Run:
-    """A new run, or the stopped one that goes on."""
+def _open_run(args: argparse.Namespace, settings: dict[str, Any], again: list[str]) -> Run:
+    """A new run, or the stopped one that goes on; the command that goes on with it is `again`."""
     from quaere.api.answering import open_stored
     from quaere.runs import Run, runs_root
 
     if args.resume is None:
         run = Run.start(runs_root(args.runs), "eval", settings)
-        args.go_on += [] if args.deterministic else ["--resume", run.path.name]
+        again += [] if args.deterministic else ["--resume", run.path.name]
         return run
     return open_stored(options.named_run(args, args.resume), settings)
 
