@@ -137,6 +137,14 @@ async def test_a_question_that_asks_more_is_answered_by_the_nearest_passages(man
     assert said in [strip_citations(one.text) for one in report.statements] and not report.text.count("Not found")
 
 
+async def test_further_passages_are_read_where_the_nearest_say_little(tmp_path):
+    """Each page has one sentence, so the eight nearest are too few."""
+    (tmp_path / "docs").mkdir()
+    pages = {f"{number}.md": f"# Page {number}\n\nIn room {number} the lamps are lit." for number in range(20)}
+    _, report = await compose(make_index(tmp_path / "docs", pages), "where are lamps lit?")
+    assert len(report.statements) == 12
+
+
 @pytest.mark.parametrize("question", ["How often does Xyzzy clean plates?", "How often is Xyzzy's brush cleaned?"])
 async def test_passages_that_do_not_name_what_the_question_names_are_no_answer(manual, question):
     assert (await compose(manual, question))[1] is None

@@ -46,6 +46,7 @@ _MAX_OF_SUBJECT, _MAX_OF_OTHER, _MAX_OF_LINKED = 24, 4, 2  # sentences of a docu
 _MAX_LINKS, _LINKS_TOPK = 12, 5  # names that are followed, and passages per search for them
 _MIN_SHARE = 0.5  # of the words of a heading that a finding has
 _NEAREST, _MAX_OF_NEAREST = 8, 5  # passages that may answer a question, and sentences of each
+_MIN_TOLD = 12  # with fewer sentences, further passages are read
 _MIN_NEAR = 0.2  # of the question's words that such a passage has
 _MIN_WORDS, _MAX_WORDS = 4, 60
 _MAX_CITED = 3  # passages that a sentence cites if several documents have it
@@ -235,11 +236,17 @@ class _Draft:
             return
         wanted = _wanted(question, (), _MIN_NEAR, passages)
         documents: dict[str, list[Finding]] = {}
-        for passage in (one for one in passages[:_NEAREST] if wanted.share(one.titled_text) >= _MIN_NEAR):
-            found = [structs.replace(one, score=wanted.score(one)) for one in read_sentences(passage)]
-            documents.setdefault(passage.doc_id, []).extend(self._choose(found, _MAX_OF_NEAREST))
-        if kept := [sorted(own, key=_place) for own in documents.values() if own]:
-            self.sections.append(_Section("", kept))
+        num_told = 0
+        for number, passage in enumerate(passages):
+            if number >= _NEAREST and num_told >= _MIN_TOLD:
+                break
+            if wanted.share(passage.titled_text) >= _MIN_NEAR:
+                found = [structs.replace(one, score=wanted.score(one)) for one in read_sentences(passage)]
+                kept = self._choose(found, _MAX_OF_NEAREST)
+                documents.setdefault(passage.doc_id, []).extend(kept)
+                num_told += len(kept)
+        if num_told:
+            self.sections.append(_Section("", [sorted(own, key=_place) for own in documents.values() if own]))
 
     def _choose(self, found: list[Finding], most: int) -> list[Finding]:
         """The best findings of a document that no other has, in reading order; one that another has is cited there."""
