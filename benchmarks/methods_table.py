@@ -23,7 +23,6 @@ import argparse
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import fmean
 
 from curves import StoredMetrics
 from msgspec import Struct
@@ -38,6 +37,8 @@ RESULTS = Path(__file__).parent / "results"
 
 class Method(Struct, frozen=True):
     """A row of the table: its items files on either set of questions, and the metrics of its runs; {} are its seeds.
+
+    `minutes` names the runs of a seed that came one after another, with a space between.
 
     Method("reinforced", dev="same-start/direct-{}", dev_seeds="012", minutes="same-start/direct-{}")
     """
@@ -63,9 +64,9 @@ def _own(name: str, arm: str) -> Method:
     return Method(name, *files, docs_seeds="012", minutes=minutes, terms="?")
 
 
-def _trained(name: str, files: str, seeds: str, labels: str = "no") -> Method:
-    """An arm that was asked about Wikipedia alone."""
-    return Method(name, files, dev_seeds=seeds, minutes=files, labels=labels, terms="words")
+def _trained(name: str, files: str, seeds: str, labels: str = "no", after: str = "") -> Method:
+    """An arm that was asked about Wikipedia alone; it may go on from the runs of another."""
+    return Method(name, files, dev_seeds=seeds, minutes=f"{after} {files}", labels=labels, terms="words")
 
 
 METHODS = (
@@ -88,6 +89,18 @@ METHODS = (
     ),
     _own("the same, 2,359 questions", "dev"),
     _own("reinforced on written questions about the manuals", "docs"),
+    Method(
+        "the same, 927 clearer questions",
+        docs="own-documents/latest-docs-exam-{}",
+        docs_seeds="012",
+        minutes="own-documents/latest-{}",
+        terms="?",
+    ),
+    Method("`quaere learn` on the manuals", docs="learn/exam-after", minutes="learn/learn"),
+    _trained("quotations rewarded (EVE)", "evidence/eve-{}", "123"),
+    _trained("quotations rewarded only if verbatim", "evidence/strict-{}", "3"),
+    _trained("reinforced, a second iteration", "evidence/second-{}", "3", after="evidence/direct-{}"),
+    _trained("EVE, a second iteration", "evidence/second-eve-{}", "3", after="evidence/eve-{}"),
     _trained("reinforced on labelled questions, 32 steps", "same-start/labelled-{}", "0", "5,323"),
     _trained("reinforced on labelled questions, 78 steps", "labelled/labelled-{}", "1", "5,323"),
 )
@@ -112,8 +125,8 @@ def count_minutes(method: Method) -> float | None:
     if not method.minutes:
         return None
     seeds = max(method.dev_seeds, method.docs_seeds, key=len)
-    runs = {RESULTS / f"{method.minutes.format(seed)}.metrics.json.gz" for seed in seeds}
-    return fmean(sum(one.value for one in StoredMetrics(run).metrics("step/seconds")) for run in runs) / 60
+    runs = [RESULTS / f"{run.format(seed)}.metrics.json.gz" for seed in seeds for run in method.minutes.split()]
+    return sum(one.value for run in runs for one in StoredMetrics(run).metrics("step/seconds")) / len(seeds) / 60
 
 
 def make_row(method: Method, asked: Mapping[str, Sequence[Seed]], totals: Mapping[str, int]) -> list[str]:
