@@ -34,7 +34,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, paired_difference, rate_interval, ratio_interval
 from quaere.evaluation.qa.items import Item, read_items
 from quaere.records import Episode, SolveTask
-from quaere.rewards.answers import has_hidden_answer
+from quaere.rewards.abstention import has_hidden_answer
 from quaere.rollout.voting import vote
 from quaere.runs import Run
 

@@ -51,7 +51,7 @@ from quaere.evaluation.intervals import SeededInterval, seeded_difference, seede
 from quaere.evaluation.qa.abstaining import find_lost, score_abstention
 from quaere.evaluation.qa.answer_kinds import CLOSED, KINDS, find_constants, say_constant
 from quaere.evaluation.qa.items import Item, read_items
-from quaere.rewards.answers import original_id
+from quaere.rewards.abstention import original_id
 
 HEX = "0123456789abcdef"
 FIELDS = ("set", "facts", "kind")

@@ -28,7 +28,7 @@ from quaere.records import (
     Support,
     Turn,
 )
-from quaere.rewards.answers import ABSTENTION, hide_answers
+from quaere.rewards.abstention import ABSTENTION, hide_answers
 from quaere.runs import Run, RunState
 from quaere.serving.server import ServerSettings
 from quaere.viewer.app import make_app, make_view_server

@@ -12,7 +12,7 @@ from quaere.errors import BadInput
 from quaere.objectives.policy_gradient import grpo
 from quaere.recipes.registry import find_recipe
 from quaere.records import Answer, Episode, Question, SolveTask
-from quaere.rewards.answers import ABSTENTION, AbstentionRewards, hide_answers
+from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, hide_answers
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from scripted import ScriptedSampler

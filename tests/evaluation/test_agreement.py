@@ -7,7 +7,7 @@ import pytest
 from quaere.errors import BadInput
 from quaere.evaluation.qa.items import Item
 from quaere.records import Answer, Episode, Question, SolveTask
-from quaere.rewards.answers import ABSTENTION
+from quaere.rewards.abstention import ABSTENTION
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 RESULTS = BENCHMARKS / "results"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import tiny
 from quaere.records import Evidence, Question
-from quaere.rewards.answers import ABSTENTION, hide_answers, is_abstention, is_hidden
+from quaere.rewards.abstention import ABSTENTION, hide_answers, is_abstention, is_hidden
 
 QUESTION = Question(
     "q1",

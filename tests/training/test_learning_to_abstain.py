@@ -12,7 +12,7 @@ from building import play_once
 from quaere.dialects.roles import Solver, let_abstain, measure_abstention
 from quaere.objectives.policy_gradient import grpo
 from quaere.records import SolveTask
-from quaere.rewards.answers import ABSTENTION, AbstentionRewards, hide_answers
+from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, hide_answers
 
 SEEDS = range(6)
 

@@ -13,7 +13,7 @@ from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import TrainingStopped
 from quaere.recipes.drzero import DrZero
 from quaere.records import Answer, Candidate, Episode, Question
-from quaere.rewards.answers import AbstentionRewards, hide_answers
+from quaere.rewards.abstention import AbstentionRewards, hide_answers
 from quaere.training.rollouts import Stage, check_finite
 from quaere.training.settings import ValidationSettings
 from quaere.training.solver_phase import (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.evaluation.intervals import paired_difference
-from quaere.rewards.answers import ABSTENTION
+from quaere.rewards.abstention import ABSTENTION
 from quaere.runs import Run
 from quaere.runs.rows import Outcome
 from quaere.viewer.learning_map import MAX_COLUMNS, MAX_STACK, NEVER, Cell, cut_panels, find_learned, lay_out

@@ -13,7 +13,7 @@ from quaere.evaluation.intervals import paired_difference, unpaired_difference
 from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.scores import Evaluation, score_answering, score_episode, write_evaluation
 from quaere.records import Question
-from quaere.rewards.answers import ABSTENTION, has_hidden_answer, hide_answers
+from quaere.rewards.abstention import ABSTENTION, has_hidden_answer, hide_answers
 from quaere.runs import Run
 from quaere.runs.rows import EpisodeFilter, Outcome
 from quaere.viewer.measurements import find_best_step, try_outcomes

@@ -12,7 +12,8 @@ from quaere.errors import NotFound, SamplingFailed, SearchFailed
 from quaere.evaluation.reports.lexical import content_words, list_content
 from quaere.records import Answer as FinalAnswer
 from quaere.records import Episode, Evidence, Failure, Passage, Question, SearchResult, SolveTask
-from quaere.rewards.answers import ABSTENTION, contains, exact_match_score, f1_score, normalise_answer
+from quaere.rewards.abstention import ABSTENTION
+from quaere.rewards.answers import contains, exact_match_score, f1_score, normalise_answer
 from quaere.search.words import stem
 
 _OPENING = "\"'(\u201c\u2018\u00ab"  # quotation marks and brackets before a name

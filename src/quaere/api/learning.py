@@ -49,7 +49,7 @@ from quaere.grouping import group_by
 from quaere.policies.catalogue import resolve_model
 from quaere.recipes.registry import find_recipe
 from quaere.records import Episode, Question
-from quaere.rewards.answers import has_hidden_answer
+from quaere.rewards.abstention import has_hidden_answer
 from quaere.search.changed_documents import digest_documents
 from quaere.search.index import open_index
 from quaere.search.index_build import build_index

@@ -42,9 +42,9 @@ _STEP_S, _STEP_EPISODES, _STEP_WEIGHTS, _STEP_TFLOPS = 15.0, 512, 1.5e9, 600.0
 _LEAST_STEP_S = 0.1
 _CPU_TOKEN_S, _CPU_WEIGHT_S = 0.005, 6e-10  # of each token of an episode: measured with 0.15 M and 14 M weights
 _STEP_PER_SAMPLING = {
-    "cuda": 2.8,
-    "cpu": 1.9,
-}  # means of 19 steps of 1.5 B weights on an H200; 22.9 s by 12.4 s (135 M)
+    "cuda": 2.8,  # means of 19 steps of 1.5 B weights on an H200
+    "cpu": 1.9,  # 22.9 s by 12.4 s, 135 M weights
+}
 # Those of `benchmarks/own_documents.sh`, with which a 1.5 B model learned the form of an episode.
 _FACTS, _HOPS = (3, 3, 3, 2), (4, 3, 2, 1)
 _FORM_SETTINGS: dict[str, Any] = {

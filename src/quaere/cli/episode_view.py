@@ -26,7 +26,7 @@ from quaere.chat.statements import find_citations
 from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
 from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Answer, Episode, Proposal, Report, ReportTask, SearchResult, Turn
-from quaere.rewards.answers import ABSTENTION
+from quaere.rewards.abstention import ABSTENTION
 from quaere.runs import Run
 
 _TRIM_CHARS = 240

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -317,8 +317,9 @@ def open_solver(options: SolverOptions) -> Solver:
     """
     settings = options.settings
     assert isinstance(settings, EvaluationSettings)
-    rules: dict[str, Any] = {name: getattr(settings, name) for name in ("bad_score", "think_before_evaluate")}
-    protocol = EvaluateSolver(**options.prompts, **rules)
+    protocol = EvaluateSolver(
+        **options.prompts, bad_score=settings.bad_score, think_before_evaluate=settings.think_before_evaluate
+    )
     pay = partial(pay_evaluated, score=options.score, settings=settings)
     weigh = partial(weigh_pairs, settings=settings) if settings.pcar else None
     credit = partial(credit_scores, settings=settings) if settings.brier else None

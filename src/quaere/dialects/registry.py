@@ -30,7 +30,7 @@ from msgspec import Meta
 
 from quaere.errors import BadInput
 from quaere.plugins import Names, Registry
-from quaere.rewards.answers import AbstentionRewards
+from quaere.rewards.abstention import AbstentionRewards
 
 if TYPE_CHECKING:
     from quaere.chat.protocol import PromptStyle, Protocol

@@ -31,7 +31,8 @@ from quaere.chat.protocol import (
     read_answer,
 )
 from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Task, Turn
-from quaere.rewards.answers import ABSTENTION, AbstentionRewards, exact_match_score, f1_score, is_abstention
+from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, is_abstention
+from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.setting_types import check_settings
 

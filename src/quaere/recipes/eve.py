@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import structs
 
@@ -389,8 +389,15 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
         if config.prompt_source == "selector":
             selector = Selector(embed_index(opened.index, store.path / "embeddings"), config.selector, config.seed)
         first, second = await _open_shards(config, opened, selector)
-        how: dict[str, Any] = {"read_document": opened.read_document, "memory": selector}
-        training = TrainingRun(config, store, opened.actors, reporter, count_steps(config), **how)
+        training = TrainingRun(
+            config,
+            store,
+            opened.actors,
+            reporter,
+            count_steps(config),
+            read_document=opened.read_document,
+            memory=selector,
+        )
         documents = {"first": first, "second": second}
         await Eve(config, training, opened.searcher, **documents, selector=selector, scorer=scorer).evolve()
 

@@ -25,7 +25,7 @@ from quaere.dialects.roles import Solver, is_right
 from quaere.errors import TrainingStopped
 from quaere.recipes.registry import Recipe
 from quaere.records import Episode, Question, SolveTask
-from quaere.rewards.answers import ABSTENTION
+from quaere.rewards.abstention import ABSTENTION
 from quaere.rollout.episode import Limits
 from quaere.setting_types import NonNegativeFloat
 from quaere.training.batches import make_sample

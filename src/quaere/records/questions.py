@@ -83,7 +83,7 @@ class Question(Struct, frozen=True):
     `searches_needed`), the number of facts for any other. `set` is the benchmark the question belongs to and `gold_ids`
     are the documents that prove its answer, where the question file has them. A question without `answers` cannot be
     answered from the documents. Passages that contain one of `hidden` are left out of its search results, which makes
-    an answerable question unanswerable (`rewards/answers.py`).
+    an answerable question unanswerable (`rewards/abstention.py`).
 
         Question(id="w7-q3", text="In which valley ...?", answers=("Korrin", "Korrin Vale"), facts=2, searches=2)
     """

@@ -32,7 +32,7 @@ from quaere.records import (
     Task,
     Turn,
 )
-from quaere.rewards.answers import is_hidden
+from quaere.rewards.abstention import is_hidden
 from quaere.rollout.policy import Conversation, Policy, Written, derive_seed
 from quaere.search.engines import CANDIDATES, titles_first
 from quaere.setting_types import NonNegativeInt, PositiveInt

@@ -25,7 +25,7 @@ from quaere.errors import BadInput, nearest_hint
 from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
-from quaere.rewards.answers import ABSTENTION
+from quaere.rewards.abstention import ABSTENTION
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked, read_frame, refuse_special
 from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned
 from quaere.runs.rows import (

@@ -257,9 +257,6 @@ def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
     return "always solved" if num_right == num_attempts else ""
 
 
-_KEPT = ("num_right", "num_attempts", "evidence", "support", "refusals", "cluster", "question_type")
-
-
 def make_candidate(proposed: Proposed, *, step: int, iteration: int, reason: DropReason) -> Candidate:
     """The proposal as a candidate of the curriculum, for the store; `reason` is why it is dropped, "" if it is kept."""
     task, written, score = proposed.task, proposed.written, proposed.score
@@ -276,7 +273,13 @@ def make_candidate(proposed: Proposed, *, step: int, iteration: int, reason: Dro
         scores={"format": score.total, "think": score.think, "tool": score.tool, "answer": score.answer},
         span=proposed.triple.span,
         aliases=year_aliases(written.question, written.answer),
-        **{name: getattr(proposed, name) for name in _KEPT},
+        num_right=proposed.num_right,
+        num_attempts=proposed.num_attempts,
+        evidence=proposed.evidence,
+        support=proposed.support,
+        refusals=proposed.refusals,
+        cluster=proposed.cluster,
+        question_type=proposed.question_type,
     )
 
 

@@ -27,7 +27,7 @@ from quaere.errors import TrainingStopped
 from quaere.objectives.policy_gradient import Advantages
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Passage, ProposeTask, Question, SolveTask
-from quaere.rewards.answers import hide_answers
+from quaere.rewards.abstention import hide_answers
 from quaere.rollout.episode import Job, Limits
 from quaere.rollout.policy import derive_seed
 from quaere.search.searcher import Searcher

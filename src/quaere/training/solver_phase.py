@@ -19,7 +19,8 @@ from quaere.objectives import DELTA
 from quaere.objectives.policy_gradient import Advantages, grpo
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Question, SolveTask
-from quaere.rewards.answers import AbstentionRewards, exact_match_score, f1_score
+from quaere.rewards.abstention import AbstentionRewards
+from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt, SignedFraction

@@ -23,7 +23,8 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.evaluation.qa.curriculum_quality import Asked, find_gap
 from quaere.grouping import group_by
 from quaere.records import Answer, EndReason, Episode, Evaluate, Malformed, Proposal, Search, SolveTask, Turn
-from quaere.rewards.answers import has_hidden_answer, is_abstention, normalise_answer
+from quaere.rewards.abstention import has_hidden_answer, is_abstention
+from quaere.rewards.answers import normalise_answer
 from quaere.runs.rows import EpisodeFilter, EpisodeGroup, EpisodeRow
 from quaere.viewer.page_formats import ListPage, PageNumber, copy_fields, cut_page
 from quaere.viewer.run_folder import require

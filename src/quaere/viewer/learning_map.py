@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from quaere.api.run import Run
 from quaere.grouping import group_by
-from quaere.rewards.answers import has_hidden_answer
+from quaere.rewards.abstention import has_hidden_answer
 from quaere.runs.rows import Outcome
 from quaere.viewer.evaluation_pages import EvaluationResults
 from quaere.viewer.measurements import VALIDATION, Measured, Tried, is_start, read_learning

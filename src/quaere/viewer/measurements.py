@@ -19,7 +19,7 @@ from quaere.disk import read_regular
 from quaere.evaluation.intervals import Interval
 from quaere.grouping import group_by
 from quaere.records import Candidate, Evidence, SolveTask
-from quaere.rewards.answers import has_hidden_answer
+from quaere.rewards.abstention import has_hidden_answer
 from quaere.runs.rows import Outcome
 from quaere.viewer.evaluation_pages import EvaluationResults, Result
 from quaere.viewer.plot import Series

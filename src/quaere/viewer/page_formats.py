@@ -26,7 +26,7 @@ from quaere.api.printing import between, format_duration, inflect
 from quaere.chat.terminal_text import printable, shorten_number
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
-from quaere.rewards.answers import has_hidden_answer
+from quaere.rewards.abstention import has_hidden_answer
 from quaere.viewer import plot
 from quaere.viewer.metric_charts import name_metric
 

@@ -18,7 +18,8 @@ from quaere.chat.protocol import PromptStyle
 from quaere.errors import BadInput
 from quaere.grouping import group_by, grouped
 from quaere.records import Passage, ProposeTask, SolveTask, Task, searches_needed
-from quaere.rewards.answers import contains, hide_answers
+from quaere.rewards.abstention import hide_answers
+from quaere.rewards.answers import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
 from quaere.search.index_build import build_index

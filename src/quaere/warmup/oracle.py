@@ -17,7 +17,8 @@ from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import Episode, Passage, ProposeTask, Search, Turn
-from quaere.rewards.answers import ABSTENTION, contains
+from quaere.rewards.abstention import ABSTENTION
+from quaere.rewards.answers import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher

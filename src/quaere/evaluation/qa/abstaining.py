@@ -23,7 +23,7 @@ from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.qa.answer_kinds import KINDS
 from quaere.evaluation.qa.items import Item
 from quaere.records import Question
-from quaere.rewards.answers import hide_answers
+from quaere.rewards.abstention import hide_answers
 
 _TENTHS = range(1, 11)
 

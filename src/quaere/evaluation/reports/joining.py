@@ -6,8 +6,8 @@
 
 The joined sentence is used only if it has the words of both in their order, of the second perhaps without the subject
 that the first begins with too, and if the judge finds that the passage supports it. Otherwise it is "". Rules about
-names, numbers and negations alone are not enough: of the sentences that a model of 1.5 B weights wrote more freely,
-and that these rules let through, a quarter said something else.
+names, numbers and negations alone are not enough: of 102 sentences that a model of 1.5 B weights worded freely, and
+that these rules let through, 23 said something else (docs/reports.md).
 """
 
 import asyncio

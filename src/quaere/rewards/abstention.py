@@ -1,0 +1,67 @@
+"""Abstention: the answer that says that the documents do not answer, and questions that they do not answer.
+
+    is_abstention("Not in these documents.") -> True
+    hide_answers(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))
+    -> Question("q1-hidden", "Who built the Halm bridge?", (), hidden=("Orsolya Venn",))
+
+    AbstentionRewards(right=1.0, needless=0.0).of(question)
+
+Practice knows which questions have no answer, so the reward depends on whether abstaining was right. With one reward
+`a` for both, abstaining is reinforced in every group in which fewer than about `a` of the attempts are right; in one
+without a right attempt any `a` above 0 gives the same advantages, because GRPO divides by the group's deviation.
+"""
+
+from msgspec import Struct, structs
+
+from quaere.records import Passage, Question
+from quaere.rewards.answers import contains, normalise_answer
+
+ABSTENTION = "not in these documents"
+_HIDDEN = "-hidden"  # at the end of the id of a question whose answer is hidden
+
+
+class AbstentionRewards(Struct, frozen=True):
+    """Rewards for abstaining: `right` where the question has no answer, `needless` where it has one.
+
+    AbstentionRewards(right=1.0, needless=0.0)
+    """
+
+    right: float = 1.0
+    needless: float = 0.0
+
+    def of(self, question: Question) -> float:
+        """The reward for abstaining from a question."""
+        return self.needless if question.answers else self.right
+
+
+def is_abstention(text: str) -> bool:
+    """True if an answer is the phrase that abstains, in any case and with any punctuation."""
+    return normalise_answer(text) == ABSTENTION
+
+
+def hide_answers(question: Question) -> Question | None:
+    """A copy of the question whose searches return no passage with an accepted answer; None if it cannot be hidden.
+
+    "yes", "no" and an answer that the question names (a choice of two things) are in passages that prove nothing.
+    """
+    answers = question.answers
+    if not answers or any(
+        normalise_answer(one) in ("", "yes", "no") or contains(question.text, one) for one in answers
+    ):
+        return None
+    return structs.replace(question, id=question.id + _HIDDEN, answers=(), hidden=answers, evidence=(), gold_ids=())
+
+
+def original_id(question_id: str) -> str:
+    """The id of the question as it was asked before `hide_answers`: original_id("q1-hidden") == "q1"."""
+    return question_id.removesuffix(_HIDDEN)
+
+
+def has_hidden_answer(question_id: str) -> bool:
+    """True for the id of a question that `hide_answers` made."""
+    return question_id.endswith(_HIDDEN)
+
+
+def is_hidden(passage: Passage, question: Question) -> bool:
+    """True if the passage contains an answer that is hidden from the question's searches."""
+    return any(contains(passage.titled_text, answer) for answer in question.hidden)
