@@ -39,8 +39,11 @@ def test_a_file_of_questions_gets_its_evidence_back(restore, tmp_path, monkeypat
     build_index(tmp_path / "corpus.jsonl", tmp_path / "index")
     passage = next(one for one in open_index(tmp_path / "index").passages() if one.doc_id == "Halm bridge")
     first, *_, last = find_facts(passage)
+    span = {"doc_id": "Halm bridge", "start": last.evidence.start, "end": last.evidence.end}
     asked = [
         {"id": f"{first.id}>{last.id}", "question": "Who built it?", "answers": ["Venn"], "kind": "chain", "facts": 2},
+        {"id": "renamed", "question": "Who?", "answers": ["Venn"], "facts": 1, "evidence": [span]},
+        {"id": "moved", "question": "Who?", "answers": ["Venn"], "facts": 1, "evidence": [span | {"end": 999}]},
         {"id": "gone#0:3", "question": "Who?", "answers": ["Venn"], "kind": "single", "facts": 1},
     ]
     (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
@@ -48,6 +51,7 @@ def test_a_file_of_questions_gets_its_evidence_back(restore, tmp_path, monkeypat
     where = [str(tmp_path / "asked.jsonl"), "--index", str(tmp_path / "index"), "--out", str(out)]
     monkeypatch.setattr("sys.argv", ["restore_evidence.py", *where])
     restore.main()
-    assert "1 questions with evidence, 1 left out" in capsys.readouterr().out
-    (question,) = read_questions(out)
+    assert "2 questions with evidence, 2 left out" in capsys.readouterr().out
+    question, renamed = read_questions(out)
     assert question.evidence == (first.evidence, last.evidence) and question.facts == 2
+    assert renamed.evidence == (last.evidence,)
