@@ -40,7 +40,7 @@ def find_sentence(fact: str, passages: Mapping[str, Passage]) -> Evidence | None
 
 
 def read_span(span: Mapping[str, Any], passages: Sequence[Passage]) -> Evidence | None:
-    """The text at a place of a document: read_span({"doc_id": "halm", "start": 0, "end": 24}, [...]) -> Evidence(...)."""
+    """The text of a place: read_span({"doc_id": "halm", "start": 0, "end": 24}, [...]) -> Evidence(...)."""
     start, end = span["start"], span["end"]
     for one in passages:
         if one.start <= start and end <= one.end:
