@@ -47,6 +47,9 @@ HARDENED = ["form", "lessons docs", "harden-yield docs", "practice docs gated", 
 HARDENED += [f"propose docs {arm}" for arm in ("gated", "frozen", "shuffled", "grpo")]
 JUDGES = "search-r1 gain loop oracle permuted pcar brier notes unpaid floor grounded".split()
 
+RUBRICS = ["world", "form", "compare learned frozen", "facts learned frozen"]
+RUBRICS += [f"learn {arm}" for arm in ("learned", "frozen", "shuffled")]
+
 
 @pytest.mark.parametrize(
     ("script", "choices", "num_evaluations"),
@@ -64,6 +67,7 @@ JUDGES = "search-r1 gain loop oracle permuted pcar brier notes unpaid floor grou
         ("abstention.sh ask docs-0 docs exam.jsonl", {"ATTEMPTS": "8"}, 1),
         *((f"proposer.sh {stage}", {}, 0) for stage in HARDENED),
         ("proposer.sh ask docs-on-gated-0 docs exam.jsonl", {}, 1),
+        *((f"rubrics.sh {stage}", {}, 0) for stage in RUBRICS),
         ("judges.sh ask oracle-0 docs exam.jsonl", {}, 1),
         ("judges.sh ask cold-0 docs exam.jsonl evalact", {}, 1),
     ],
