@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import quaere
-from quaere.api.warmup_documents import read_checked
+from quaere.api.checked_questions import read_checked
 from quaere.search.chunks import ChunkSettings
 from quaere.search.index import IndexSettings
 from quaere.search.index_build import build_index, update_index

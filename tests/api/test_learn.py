@@ -12,9 +12,9 @@ from msgspec import structs
 import quaere
 from learning_runs import BUILDERS, FORM, SMALL, digest, let_write, make_place, stop_at, write_pages
 from quaere.api import learning, learning_plan
+from quaere.api.checked_questions import read_checked
 from quaere.api.learning_plan import fit_steps, make_plan, time_episode
 from quaere.api.learning_request import ask_for
-from quaere.api.warmup_documents import read_checked
 from village_runs import SMALL as LOOP
 
 

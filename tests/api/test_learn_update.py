@@ -27,9 +27,9 @@ from learning_runs import (
     write_pages,
 )
 from quaere.api import learning_update
+from quaere.api.checked_questions import read_checked
 from quaere.api.learning_plan import Plan
 from quaere.api.learning_update import Cost, fit_update, plan_update, read_cost
-from quaere.api.warmup_documents import read_checked
 from quaere.dialects.notes import read_json
 from quaere.policies.sampler import ChatReply
 from quaere.rollout import policy

@@ -5,8 +5,8 @@ import json
 import pytest
 
 import quaere
+from quaere.api.checked_questions import read_checked
 from quaere.api.learning_request import ask_for
-from quaere.api.warmup_documents import read_checked
 
 
 def test_settings_of_a_call_overrule_those_of_the_file(tmp_path):

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import village
-from quaere.api.warmup_documents import read_checked
+from quaere.api.checked_questions import read_checked
 from quaere.cli.main import build_parser
 from quaere.errors import BadInput
 from quaere.search.index import open_index

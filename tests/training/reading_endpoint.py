@@ -133,10 +133,10 @@ class Reader:
         pass
 
 
-async def write(index, reader=None, **settings):
+async def write(index, reader=None, given=(), **settings):
     """What a writer with this endpoint keeps and drops."""
-    given = {"drafts": 40, "topk": 2} | settings
-    return await write_questions(ChatPolicy(reader or Reader()), index, WriterSettings(**given))
+    chosen = WriterSettings(**{"drafts": 40, "topk": 2} | settings)
+    return await write_questions(ChatPolicy(reader or Reader()), index, chosen, given=given)
 
 
 def singles(written):

@@ -458,3 +458,36 @@ async def test_a_description_must_lead_to_the_passage_that_gives_it(pages_index,
     written = await write(pages_index, reader, topk=1)
     chains = [question.question for question in written.questions if question.kind == "chain"]
     assert chains == [f"Where was {described} born?"] * num
+
+
+# --------------------------------------------------------------------------------------------------------------- given
+
+
+async def test_given_questions_stay_and_are_combined_but_not_asked_again(pages_index):
+    """The chain needs the fact of Venn's birth: given, it is not read again, and makes the same chain."""
+    whole = await write(pages_index, topk=1)
+    chains = [item for item in whole.questions if item.kind == "chain"]
+    given = [item for item in whole.questions if item.kind == "single"]
+    assert chains and given
+    reader = Reader()
+    again = await write(pages_index, reader, given, topk=1)
+    assert again.questions[: len(given)] == given
+    assert {item.id for item in again.questions} >= {item.id for item in chains}
+    assert not {item.question for item in given} & {asked.rpartition("Question: ")[2] for _, asked in reader.asked}
+    assert len({item.id for item in again.questions}) == len(again.questions)
+
+
+async def test_no_question_is_made_twice_of_given_ones(pages_index):
+    """Other pairs may be compared; those that were are not, in either order."""
+    whole = await write(pages_index, topk=1)
+    again = await write(pages_index, Reader(wordings={}, missing={}), whole.questions, topk=1)
+    assert again.questions[: len(whole.questions)] == whole.questions
+    named = ["|".join(sorted(item.id.split("|"))) for item in again.questions]
+    assert len(set(named)) == len(named)
+
+
+async def test_given_questions_of_other_documents_are_kept_as_they_are(pages_index):
+    first, *_ = (await write(pages_index, topk=1)).questions
+    gone = structs.replace(first, id="Gone#0:3", question="Who left?")
+    again = await write(pages_index, Reader(wordings={}), [gone], topk=1)
+    assert again.questions == [gone]

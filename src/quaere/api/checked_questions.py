@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from quaere.api.printing import Progress, no_progress
 from quaere.disk import write_file
 from quaere.errors import BadInput
+from quaere.records.foreign_json import decode_json
+from quaere.search.json_lines import read_lines
 
 if TYPE_CHECKING:
     from quaere.rollout.policy import Policy
@@ -33,17 +36,20 @@ def write_checked(
     progress: Progress = no_progress,
     dropped: Path | None = None,
     documents: Collection[str] | None = None,
+    given: Path | None = None,
     load: Callable[[], Policy] | None = None,
 ) -> Written:
     """Write questions that a model wrote and checked about an index to `out`; `BadInput` if none passed.
 
     What is finished is kept in a journal beside `out` until then, from which the same call goes on after a kill. What
     was dropped is written to `dropped` before: once `out` is there, the call is not repeated. With `documents` only
-    these are asked about, and there may be none that passed. `load` opens the model elsewhere than in this process.
+    these are asked about, and there may be none that passed. `given` is a file of questions to go on from, which come
+    first. `load` opens the model elsewhere than in this process.
     """
     settings.check()
     load = load or partial(_load, model, settings, device)
-    written, journal = asyncio.run(_write(model, index, settings, load, out, note, progress, documents))
+    before = read_checked(given) if given else ()
+    written, journal = asyncio.run(_write(model, index, settings, load, out, note, progress, documents, before))
     if dropped:
         write_lines(dropped, written.dropped)
     if not written.questions and documents is None:
@@ -56,6 +62,24 @@ def write_checked(
     write_lines(out, written.questions)
     journal.remove()
     return written
+
+
+def read_checked(path: Path) -> list[CheckedQuestion]:
+    """The questions of a file that `quaere questions --checked` wrote, or `quaere world`, which names no kinds."""
+    from quaere.warmup.documents.checked_question import CheckedQuestion
+
+    found = []
+    for number, line in read_lines(path):
+        try:
+            row = decode_json(line, dict[str, Any])
+            usual = {"kind": "single" if row.get("facts") == 1 else "chain"}
+            found.append(msgspec.convert(usual | row, CheckedQuestion))
+        except msgspec.DecodeError as error:
+            raise BadInput(
+                f"{path}, line {number}: {error}",
+                hint="quaere questions --checked --index DIR --model MODEL --out FILE writes such a file",
+            ) from error
+    return found
 
 
 def journal_of(out: Path) -> Path:
@@ -78,6 +102,7 @@ async def _write(
     note: Callable[[str], None],
     progress: Progress,
     documents: Collection[str] | None,
+    given: Sequence[CheckedQuestion],
 ) -> tuple[Written, Journal]:
     from quaere.search.index import open_index
     from quaere.warmup.documents.checked_question import Journal
@@ -85,13 +110,16 @@ async def _write(
 
     opened = open_index(index)
     out.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(journal_of(out), {"model": model, "index": opened.fingerprint, "settings": settings})
+    begun_with: dict[str, Any] = {"model": model, "index": opened.fingerprint, "settings": settings}
+    if given:
+        begun_with["given"] = hashlib.sha256(msgspec.json.encode(given)).hexdigest()
+    journal = Journal(journal_of(out), begun_with)
     if journal.batches:
         note(f"going on after {len(journal.batches)} finished batches ({journal.path})")
     note(f"loading {model}")
     policy = load()
     try:
-        written = await write_questions(policy, opened, settings, report=progress, journal=journal, documents=documents)
+        written = await write_questions(policy, opened, settings, progress, journal, documents, given)
     finally:
         await policy.stop()
     return written, journal

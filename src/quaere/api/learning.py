@@ -31,7 +31,7 @@ from msgspec import structs
 
 from quaere.api.agent import Agent, LimitOptions
 from quaere.api.background import run_in_thread
-from quaere.api.checked_questions import summarise, write_checked, write_lines
+from quaere.api.checked_questions import read_checked, summarise, write_checked, write_lines
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
 from quaere.api.learned import Example, Learned, find_index
@@ -40,7 +40,6 @@ from quaere.api.learning_request import ask_for
 from quaere.api.printing import Progress, count, format_duration, no_progress
 from quaere.api.run import Run
 from quaere.api.warmup import warmup
-from quaere.api.warmup_documents import read_checked
 from quaere.dialects.notes import find_role, read_json
 from quaere.disk import discard_folder, new_folder, write_file
 from quaere.errors import BadInput

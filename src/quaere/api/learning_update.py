@@ -29,7 +29,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.api.background import run_in_thread
-from quaere.api.checked_questions import recheck_questions, write_lines
+from quaere.api.checked_questions import read_checked, recheck_questions, write_lines
 from quaere.api.evaluation import Evaluation
 from quaere.api.evolution import export
 from quaere.api.learned import Learned, Update, find_index
@@ -38,7 +38,6 @@ from quaere.api.learning_plan import PLAN, Plan, find_plan, store_plan
 from quaere.api.learning_request import Asked
 from quaere.api.printing import Progress, count
 from quaere.api.run import Run
-from quaere.api.warmup_documents import read_checked
 from quaere.dialects.notes import read_json
 from quaere.disk import discard_folder, link_file, new_folder, write_file
 from quaere.errors import BadInput

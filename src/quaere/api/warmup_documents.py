@@ -12,13 +12,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import structs
 
-from quaere.api.checked_questions import summarise, write_checked, write_lines
+from quaere.api.checked_questions import read_checked, summarise, write_checked, write_lines
 from quaere.api.printing import Progress
 from quaere.api.warmup_settings import WarmupSettings
 from quaere.chat.protocol import Protocol
@@ -28,11 +26,9 @@ from quaere.dialects.notes import find_notes
 from quaere.disk import new_folder, scratch_folder
 from quaere.errors import BadInput
 from quaere.records import Episode
-from quaere.records.foreign_json import decode_json
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import open_policy
 from quaere.search.index import open_index
-from quaere.search.json_lines import read_lines
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
 from quaere.warmup.dialects import Dialect, Role, roles_of, scores_searches
 from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings
@@ -45,22 +41,6 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 GetLimits = Callable[["Dialect"], "Limits"]
-
-
-def read_checked(path: Path) -> list[CheckedQuestion]:
-    """The questions of a file that `quaere questions --checked` wrote, or `quaere world`, which names no kinds."""
-    found = []
-    for number, line in read_lines(path):
-        try:
-            row = decode_json(line, dict[str, Any])
-            usual = {"kind": "single" if row.get("facts") == 1 else "chain"}
-            found.append(msgspec.convert(usual | row, CheckedQuestion))
-        except msgspec.DecodeError as error:
-            raise BadInput(
-                f"{path}, line {number}: {error}",
-                hint="quaere questions --checked --index DIR --model MODEL --out FILE writes such a file",
-            ) from error
-    return found
 
 
 def refuse_others(settings: WarmupSettings) -> None:

@@ -38,9 +38,9 @@ from quaere.training.self_play import ROLES, SelfPlayConfig, count_documents, co
 from quaere.training.settings import HardeningConfig
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
-from quaere.warmup.documents.askable_facts import find_facts, page_name
+from quaere.warmup.documents.askable_facts import page_name
 from quaere.warmup.documents.chains import find_bridges, find_shown_bridge, word_chain
-from quaere.warmup.documents.checked_question import Draft, Worded, WriterSettings
+from quaere.warmup.documents.checked_question import Worded, WriterSettings, recall_singles
 from quaere.warmup.documents.checks import UNREAD, Examiner, Lines, break_rules
 
 HOPS = 3  # Dr. Zero's count of a question of two facts: the page that describes, and the page of the answer
@@ -76,14 +76,9 @@ def find_hardenable(questions: Sequence[Question], index: Index, topk: int) -> l
     Another document says something of a name in them, and a search without that name does not find their passage. The
     ids are those that the writer gave them, by which their facts are found again.
     """
-    wanted = {evidence.doc_id for question in questions for evidence in question.evidence}
-    passages = [passage for passage in index.passages() if passage.doc_id in wanted]
-    facts = {fact.id: fact for passage in passages for fact in find_facts(passage)}
-    found = [
-        CheckedFact(question, Worded(Draft(fact.id, "single", (fact,), fact.accept()), question.text))
-        for question in questions
-        if (fact := facts.get(question.id)) and question.answers
-    ]
+    known = recall_singles({one.id: one.text for one in questions if one.answers}, index.passages())
+    worded = {one.draft.id: one for one in known}
+    found = [CheckedFact(question, worded[question.id]) for question in questions if question.id in worded]
     able = {bridge.second.draft.id for bridge in find_bridges([fact.worded for fact in found], index, topk)}
     return [fact for fact in found if fact.question.id in able]
 

@@ -11,7 +11,7 @@ journal.add(Batch(1, kept, dropped))        # an interrupted writer resumes afte
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,7 +23,7 @@ from quaere.grouping import group_by
 from quaere.records import Evidence, Passage, Question
 from quaere.rewards.answers import contains, normalise_answer
 from quaere.setting_types import NonNegativeFloat, PositiveCount, PositiveInt, check_settings
-from quaere.warmup.documents.askable_facts import Fact, draw_facts, is_drawn
+from quaere.warmup.documents.askable_facts import Fact, draw_facts, find_facts, is_drawn
 from quaere.worlds.dice import Dice
 
 QuestionKind = Literal["single", "chain", "comparison", "agreement", "choice", "yes-no", "unanswerable"]
@@ -200,8 +200,8 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
 # ------------------------------------------------------------------------------------------------------- drafts
 
 
-def draw_drafts(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]:
-    """At most `num` drafts of single facts; the folders take turns.
+def draw_drafts(passages: Sequence[Passage], num: int, seed: int, asked: Collection[str] = ()) -> list[Draft]:
+    """At most `num` drafts of single facts whose ids are not in `asked`; the folders take turns.
 
     Otherwise a folder of change logs could get most questions. In a folder, each passage in random order gives one
     fact, then each a second one, and so on. If there are too many folders, they count as one.
@@ -210,8 +210,21 @@ def draw_drafts(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]
     order = list(passages)
     dice.shuffle(order)
     facts = itertools.zip_longest(*(_iterate_facts(folder, dice) for folder in _split_by_folder(order)))
-    found = (fact for turn in facts for fact in turn if fact is not None)
+    found = (fact for turn in facts for fact in turn if fact is not None and fact.id not in asked)
     return [Draft(fact.id, "single", (fact,), fact.accept()) for fact in itertools.islice(found, num)]
+
+
+def recall_singles(asked: Mapping[str, str], passages: Iterable[Passage]) -> list[Worded]:
+    """Questions about single facts, by the ids that the writer gave them, each with its fact.
+
+    Those whose facts are not in the passages are left out.
+
+        recall_singles({"halm#0:16": "Who built the Halm bridge?"}, [...]) -> [Worded(...)]
+    """
+    places = {name.rpartition(":")[0] for name in asked}
+    facts = {fact.id: fact for passage in passages if passage.id in places for fact in find_facts(passage)}
+    found = ((facts.get(name), text) for name, text in asked.items())
+    return [Worded(Draft(fact.id, "single", (fact,), fact.accept()), text) for fact, text in found if fact]
 
 
 def _split_by_folder(passages: Sequence[Passage]) -> list[list[Passage]]:
