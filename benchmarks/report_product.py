@@ -27,6 +27,7 @@ import argparse
 import asyncio
 import json
 import random
+import re
 import shutil
 import subprocess
 import time
@@ -36,9 +37,10 @@ from statistics import fmean
 from results_table import first_digit, parse_digits
 
 from quaere.api.agent import open_agent
+from quaere.api.composer import read_sentences
 from quaere.api.report import choose_author, find_queries
 from quaere.api.report_files import FORMATS, report_place, write_report
-from quaere.chat.report_layout import find_quotations
+from quaere.chat.statements import strip_citations
 from quaere.dialects.report.report_writer import bind_report
 from quaere.errors import BadInput
 from quaere.evaluation.reports.fact_coverage import know_report
@@ -63,9 +65,14 @@ async def compose(args):
     return written
 
 
+def words_of(text):
+    return tuple(re.findall(r"\w+", strip_citations(text).casefold()))
+
+
 def count_quoted(report):
-    """Sentences that stand word for word in a passage that they cite."""
-    return len({said for own in find_quotations(report).values() for said, _, _ in own})
+    """Statements that have the words of a sentence of a passage that they cite, and no others; marks do not count."""
+    told = {source.number: {words_of(one.text) for one in read_sentences(source.passage)} for source in report.sources}
+    return sum(any(words_of(one.text) in told.get(each, ()) for each in one.citations) for one in report.statements)
 
 
 def show(written, facts):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from quaere.api.composer import Composer, cite, read_sentences
 from quaere.api.report_subjects import find_other_names, find_subjects
+from quaere.chat.report_layout import find_quotations
 from quaere.chat.statements import split_statements, strip_citations
 from quaere.dialects.report.report_writer import bind_report
 from quaere.evaluation.reports.fact_coverage import know_report
@@ -284,6 +285,15 @@ def test_a_line_of_code_follows_the_sentence_that_introduces_it():
         "To sink one, type: `boats sink`.",
         "A boat has `one` name.",
     ]
+
+
+async def test_a_sentence_is_told_without_its_markup_and_its_citation_opens_it_as_written():
+    written = "See the *long* [Oss](oss.md)\nand `[a](b)` there."
+    passage = titled("Oss", f"The Oss is old. {written}")
+    report = bind_report(await Composer(Everything([passage])).play(ReportTask(Question("q", "What of the Oss?"))))
+    ((said, start, end),) = [one for one in find_quotations(report)[1] if one[0].startswith("See")]
+    assert said == "See the long Oss and `[a](b)` there."
+    assert passage.text[start:end] == written
 
 
 def test_what_is_no_sentence_is_left_out():

@@ -26,6 +26,7 @@ from itertools import pairwise
 from msgspec import Struct, structs
 
 from quaere.api.report_subjects import Subject, Terms, asks_more, find_other_names, find_subjects, name_terms
+from quaere.chat.plain_text import plain_text
 from quaere.chat.statements import extract_conclusion, find_citations, split_statements
 from quaere.chat.terminal_text import UNPRINTABLE
 from quaere.dialects.report.report_writer import numbered_sources
@@ -371,8 +372,8 @@ class _Draft:
 def read_sentences(passage: Passage) -> list[Finding]:
     """The sentences of a passage that can be cited: whole, of a usual length, and read as one statement each.
 
-    A sentence that introduces a line of code is followed by it: "Create a snapshot with this command: `lxc snapshot`."
-    A citation mark of the document's own would be read as one of the report, so "[3]" becomes "(3)" and is left out at
+    Markup is left out. A sentence that introduces a line of code is followed by it: "Make one so: `lxc snapshot`." A
+    citation mark of the document's own would be read as one of the report, so "[3]" becomes "(3)" and is left out at
     the ends. What the reader of reports would not read as one statement with one citation is left out.
     """
     said = [(statement.start, statement.text) for statement in split_statements(passage.text)]
@@ -381,7 +382,7 @@ def read_sentences(passage: Passage) -> list[Finding]:
         said.append((match.end(1) - len(lead), f"{lead} `{match[2].strip()}`."))
     found = []
     for start, written in sorted(said):
-        text = " ".join(_EDGE_MARKS.sub("", written).split())
+        text = " ".join(plain_text(_EDGE_MARKS.sub("", written)).text.split())
         for mark in find_citations(text):
             text = f"{text[: mark.start]}({text[mark.start + 1 : mark.end - 1]}){text[mark.end :]}"
         if _is_usable(text):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
+from quaere.chat.plain_text import Plain, plain_text
 from quaere.chat.spans import locate_span
 from quaere.chat.statements import Citation, find_citations, strip_citations
 from quaere.chat.terminal_text import UNPRINTABLE
@@ -157,16 +158,25 @@ def find_quotations(report: Report) -> Quotations:
 
     find_quotations(report) -> {1: [("The Oss rises at Korrin.", 12, 36)]}
     """
-    passages = {source.number: _veil(source.passage.text) for source in report.sources}
+    passages = {source.number: source.passage.text for source in report.sources}
+    plain = {number: plain_text(text) for number, text in passages.items()}
     found: Quotations = {}
     asked = dict.fromkeys((strip_citations(one.text), number) for one in report.statements for number in one.citations)
     for said, number in list(asked)[:_MAX_QUOTATIONS]:
         is_sentence = number in passages and len(said.split()) >= _MIN_QUOTED_WORDS
-        place = locate_span(_veil(said), passages[number]) if is_sentence else None
+        place = _locate(said, passages[number], plain[number]) if is_sentence else None
         others = found.setdefault(number, [])
         if place and not any(place[0] < end and start < place[1] for _, start, end in others):
             others.append((said, *place))
     return found
+
+
+def _locate(said: str, passage: str, plain: Plain) -> tuple[int, int] | None:
+    """Where the passage says so, as it is written or without its markup."""
+    if place := locate_span(_veil(said), _veil(passage)):
+        return place
+    place = locate_span(_veil(said), _veil(plain.text))
+    return (plain.places[place[0]], plain.places[place[1] - 1] + 1) if place else None
 
 
 def _veil(text: str) -> str:
