@@ -48,6 +48,13 @@ async def test_a_faithful_sentence_is_used_and_others_are_not():
     assert dict(zip(["good", *REFUSED], joined, strict=True)) == {"good": GOOD, **dict.fromkeys(REFUSED, "")}
 
 
+@pytest.mark.parametrize("first", ["If it rains, the gate is closed.", "The masons say that Venn built it in 1702."])
+async def test_nothing_is_joined_to_a_condition_or_to_what_somebody_says(first):
+    ruled = Pair(first, SECOND, f"{first} {SECOND}")
+    assert await joiner([GOOD]).join([ruled, Pair(FIRST, SECOND, PASSAGE)]) == ["", GOOD]
+    assert await joiner([]).join([ruled]) == [""]
+
+
 class Never:
     name = "never"
 

@@ -5,9 +5,10 @@
     await joiner.join([pair]) -> ["Venn built it and was paid in salt."]
 
 The joined sentence is used only if it has the words of both in their order, of the second perhaps without the subject
-that the first begins with too, and if the judge finds that the passage supports it. Otherwise it is "". Rules about
-names, numbers and negations alone are not enough: of 102 sentences that a model of 1.5 B weights worded freely, and
-that these rules let through, 23 said something else (docs/reports.md).
+that the first begins with too, and if the judge finds that the passage supports it. Otherwise it is "". Nothing is
+joined to a condition or to what somebody says, which would rule the second sentence as well. Rules about names, numbers
+and negations alone are not enough: of 102 sentences that a model of 1.5 B weights worded freely, and that these rules
+let through, 23 said something else (docs/reports.md).
 """
 
 import asyncio
@@ -47,6 +48,12 @@ _SMALL = frozenset(  # these begin sentences and are no names
     to two until when where while with without you your""".split()
 )
 
+# "They hold that it fell, and ..." would say that they hold the rest as well.
+_RULES = re.compile(
+    r"(?i)\b(?:if|unless|when|until|because|whether|although|though|while|either)\b"
+    r"|\b(?:hold|say|said|claim|think|thought|believe|mean|ensure|know|known|suggest|assume|show|story)\w* that\b"
+)
+
 
 class Pair(NamedTuple):
     """Two sentences that follow each other in a passage, and the passage with its title."""
@@ -66,9 +73,12 @@ class Joiner:
 
     async def join(self, pairs: Sequence[Pair]) -> list[str]:
         """One sentence per pair, "" where the model's is not used."""
+        free = [number for number, pair in enumerate(pairs) if not _RULES.search(pair.first)]
         async with self._free:
-            written = await self._model.ask([self._turn(pair) for pair in pairs], _LIMITS)
-        said = [text or "" for text in written]
+            written = await self._model.ask([self._turn(pairs[number]) for number in free], _LIMITS)
+        said = [""] * len(pairs)
+        for number, text in zip(free, written, strict=True):
+            said[number] = text or ""
         asked = [Cited(text, pair.reference) for text, pair in zip(said, pairs, strict=True)]
         checked = await self._judge.check(asked)
         return [
