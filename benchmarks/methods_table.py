@@ -75,6 +75,8 @@ METHODS = (
     _untrained("autorefine, prompted", "autorefine"),
     _untrained("evalrar, prompted", "evalrar"),
     _untrained("evalact, prompted", "evalact"),
+    _untrained("drzero, prompted", "drzero"),
+    _untrained("eve, prompted", "eve"),
     _untrained("rag"),
     Method("form only", "same-start/form-{}", dev_seeds="01", terms="words"),
     _own("form only, of the manuals' runs", "form"),

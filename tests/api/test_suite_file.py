@@ -14,7 +14,7 @@ def test_the_suite_of_the_benchmarks_has_every_method_of_the_committed_items():
     methods = [method.chosen for method in suite.asked_by]
     assert tuple(methods[: len(UNTRAINED)]) == UNTRAINED
     items = (ROOT / "benchmarks" / "results" / "untrained").glob("*.items.jsonl.gz")
-    names = {f"{method}-{one.name}.items.jsonl.gz" for method in methods for one in suite.sets}
+    names = {f"{method.name}-{one.name}.items.jsonl.gz" for method in suite.asked_by for one in suite.sets}
     assert {path.name for path in items} == names
 
 

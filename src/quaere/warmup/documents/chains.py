@@ -53,11 +53,6 @@ class Bridge(Struct, frozen=True):
     second: Worded
     name: str = ""
 
-    @property
-    def id(self) -> str:
-        """The id of the chain over this bridge."""
-        return f"{self.fact.id}>{self.second.fact.id}"
-
 
 def find_handles(worded: Worded) -> list[str]:
     """Names in a question that another document may use for the same thing; each occurs once in the question.
@@ -238,8 +233,8 @@ def chain(bridge: Bridge, description: str) -> Worded | None:
 def word_chain(bridge: Bridge, question: str) -> Worded:
     """The chain over this bridge with this question, which must not contain the bridge's name."""
     first, second = bridge.fact, bridge.second
-    hidden = bridge.name or first.answer
-    return Worded(Draft(bridge.id, "chain", (first, second.fact), second.answers, hidden=hidden), question)
+    draft_id, hidden = f"{first.id}>{second.fact.id}", bridge.name or first.answer
+    return Worded(Draft(draft_id, "chain", (first, second.fact), second.answers, hidden=hidden), question)
 
 
 # -------------------------------------------------------------------------------------------------------- descriptions

@@ -66,7 +66,6 @@ _LOOKS_PER_NAMED = 100  # passages looked at for each such draft: each takes a s
 _FIRST, _BATCH, _AT_ONCE = 50, 512, 3  # facts in the first batch and in the others, and batches in flight
 _DESCRIPTIONS = 3  # of a name
 _BRIDGES_PER_DRAFT = 0.5  # names described for each drafted fact
-_DRAFTS_PER_GIVEN = 4  # how many were drafted for each given fact, about
 _CHOICE_SHARE = 0.1  # of single facts that are also asked as a choice, and as many as yes or no
 
 Report = Callable[[str, int, int], None]
@@ -84,8 +83,9 @@ async def write_questions(
     """Write questions about the index's documents; keep those that pass every check, without duplicates.
 
     With `documents`, facts of these alone are drafted. It stops early if the first facts give no question at all.
-    Batches that are in the journal are not asked again. `given` are questions written before: they come first, their
-    facts are not asked about again, but are combined with each other and with new ones.
+    Batches that are in the journal are not asked again. `given` are questions written before: they come first, and
+    their facts are not asked about again, but compared with new ones. Chains end with new facts alone: of those that
+    failed for a given one, a second try would keep the worst.
     """
     settings.check()
     writer = _Writer(policy, index, settings, report, journal, documents, given)
@@ -96,10 +96,9 @@ async def write_questions(
     if not kept:
         return Written([*given], writer.dropped, writer.num_drafts)
     dice = Dice(settings.seed, "compositions")
-    found = await asyncio.to_thread(chains.find_bridges, kept, index, settings.topk)
-    bridges = [bridge for bridge in found if bridge.id not in writer.given]
+    bridges = await asyncio.to_thread(chains.find_bridges, new, index, settings.topk)
     dice.shuffle(bridges)
-    bridges = bridges[: int(_BRIDGES_PER_DRAFT * (settings.num_facts + _DRAFTS_PER_GIVEN * len(known)))]
+    bridges = bridges[: int(_BRIDGES_PER_DRAFT * settings.num_facts)]
     descriptions = await writer.describe(bridges)
     chained = await writer.ask_chains(list(chains.iterate_chains(bridges, descriptions)))
     pairs = comparisons.comparable_pairs(kept, dice)
