@@ -16,7 +16,8 @@ has the means, and the paired differences from the first model: trained models o
 
     python benchmarks/rubric_probe.py learned frozen --chosen --index I --questions held.jsonl --out c
 
-Reports are appended to OUT/NAME.jsonl as they are finished; what is there is not written again.
+Reports are appended to OUT/NAME.jsonl as they are finished; what is there is not written again, and no model is loaded
+if nothing is missing.
 """
 
 # ruff: noqa: N803 (capitals are shapes: Q questions, R rubrics, K attempts)
@@ -337,7 +338,8 @@ def main(words: Sequence[str] | None = None) -> None:
     Path(args.out).mkdir(parents=True, exist_ok=True)
     num_rubrics, found = 1 if args.chosen else len(make_rubrics()), {}
     for model in args.models:
-        asyncio.run(probe(model, args, questions))
+        if len(read_rows(place_of(model, args))) < len(questions) * num_rubrics * args.attempts:
+            asyncio.run(probe(model, args, questions))
         rows = [row for row in read_rows(place_of(model, args)) if row.question < len(questions)]
         if args.chosen:
             found[Path(model).name] = mean_by_question(rows, num_rubrics, args.attempts)

@@ -140,6 +140,9 @@ def test_a_probe_is_rehearsed_and_goes_on_where_it_was_stopped(probe, newsroom_p
     file.write_bytes(b"\n".join(file.read_bytes().splitlines()[:5]) + b'\n{"question": 1')  # cut off while writing
     probe.main(words)
     assert sorted(file.read_bytes().splitlines()) == whole
+    capsys.readouterr()
+    probe.main(["gone/model" if word == model else word for word in words])  # nothing is left to write
+    assert "| C |" in capsys.readouterr().out
 
 
 def test_models_are_compared_on_the_questions_that_both_know(probe):

@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput, ModelMissing
+from quaere.policies.untrained_tokens import spell_untrained
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -169,14 +170,18 @@ def _shorten(value: int) -> str:
 
 
 def load_tokenizer(path: str) -> Any:
-    """The tokenizer in a model folder; raises `ModelMissing` if it cannot be loaded. No code of the folder is run."""
+    """The tokenizer in a model folder; raises `ModelMissing` if it cannot be loaded. No code of the folder is run.
+
+    Tags that the model in the folder never learned are spelled out.
+    """
     from transformers import AutoTokenizer
 
     try:
         # False must be explicit: without it transformers asks at a terminal whether to run the folder's code.
-        return AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except Exception as error:  # invalid files raise many exception types
         raise ModelMissing(f"cannot load a tokenizer from {path}: {first_line(error)}") from error
+    return spell_untrained(tokenizer, Path(path))
 
 
 def first_line(error: BaseException) -> str:

@@ -1,0 +1,87 @@
+"""Tags that a model has tokens for but never learned, such as <tool_call> in Qwen2.5-Coder, are spelled out.
+
+The embeddings of tokens that training never saw are all alike. The model cannot tell such tokens apart, does not write
+them, and with an adapter, which leaves embeddings as they are, cannot learn to. Spelled in ordinary tokens, a tag is
+read and learned like any other text.
+
+    tokenizer.tokenize("<tool_call>")                                   # ["<tool_call>"]
+    tokenizer = spell_untrained(tokenizer, Path("qwen2.5-coder-1.5b"))
+    tokenizer.tokenize("<tool_call>")                                   # ["<", "tool", "_call", ">"]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embeddings.weight", "embed_in.weight")
+# Relative distance of two embeddings that are the same but for rounding. In Qwen2.5-Coder-1.5B quantisation moves
+# those of unseen tokens by 0.002, and the nearest of a seen one is 0.3 away.
+_SAME = 0.02
+
+
+def spell_untrained(tokenizer: Any, folder: Path) -> Any:
+    """The tokenizer of the model in this folder, without tokens for tags whose embedding is that of another token.
+
+    Control tokens, such as the end of a turn, stay: a chat template cannot do without them.
+    """
+    backend, added = getattr(tokenizer, "backend_tokenizer", None), tokenizer.added_tokens_decoder
+    tags = [token_id for token_id, token in added.items() if not token.special]
+    if backend is None or not tags:
+        return tokenizer
+    unseen = {one for one, _ in find_alike(_read_embeddings(folder, added))}.intersection(tags)
+    if unseen:
+        tokenizer._tokenizer = type(backend).from_str(_without(backend.to_str(), unseen))
+    return tokenizer
+
+
+def find_alike(rows: Mapping[int, Tensor]) -> list[tuple[int, int]]:
+    """The ids whose row is that of another, each with the first such other.
+
+    find_alike({3: tensor([1.0, 0.0]), 4: tensor([0.0, 1.0]), 5: tensor([1.0, 0.001])}) == [(3, 5), (5, 3)]
+    """
+    found = []
+    for one, row in rows.items():
+        alike = (other for other in rows if other != one and (rows[other] - row).norm() <= _SAME * row.norm())
+        found += [(one, other) for other in list(alike)[:1]]
+    return found
+
+
+def _read_embeddings(folder: Path, token_ids: Collection[int]) -> dict[int, Tensor]:
+    """The input embeddings of these tokens; none if the folder has no weights, or files that cannot be read."""
+    from safetensors import SafetensorError, safe_open
+
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(str(file), "pt") as weights:
+                name = next((name for name in weights.keys() if name.endswith(_EMBEDDINGS)), None)  # noqa: SIM118
+                if name:
+                    table = weights.get_slice(name)
+                    num_rows = table.get_shape()[0]
+                    return {one: table[one : one + 1][0].float() for one in sorted(token_ids) if one < num_rows}
+        except (OSError, SafetensorError):
+            return {}  # whoever loads the model says what is wrong with it
+    return {}
+
+
+def _without(tokenizer: str, token_ids: Collection[int]) -> str:
+    """A tokenizer's JSON without these added tokens.
+
+    One that is in the vocabulary is left out of the added tokens. Another gets a name that no text has, because the ids
+    of those after it are counted.
+    """
+    read = json.loads(tokenizer)
+    vocabulary = read["model"]["vocab"]
+    kept = []
+    for token in read["added_tokens"]:
+        if token["id"] not in token_ids:
+            kept.append(token)
+        elif not isinstance(vocabulary, dict) or token["content"] not in vocabulary:
+            kept.append(token | {"content": f"<|untrained {token['id']}|>"})
+    read["added_tokens"] = kept
+    return json.dumps(read)
