@@ -4,6 +4,7 @@
 #
 #   bash benchmarks/judges.sh form                          # OUT/form-SEED: three dialects in a world; the control of `cold`
 #   bash benchmarks/judges.sh cold docs                     # OUT/cold-SEED: scores taught on the pages of docs, by evidence
+#   ONLY_SCORES=1 bash benchmarks/judges.sh cold docs       # with loss on the scores alone: the rest is forgotten
 #   bash benchmarks/judges.sh cold docs shuffled            # OUT/cold-shuffled-SEED, the control: scores of other searches
 #   bash benchmarks/judges.sh learn docs ARM                # OUT/ARM-SEED: STEPS x 64 x 8 from START (form-SEED), by exact match
 #   bash benchmarks/judges.sh ask oracle-SEED docs exam.jsonl            # OUT/oracle-SEED-exam.json and its items file
@@ -37,7 +38,8 @@ cold() {  # name, perhaps "shuffled"
     questions=$(answerable "$1" "cold${2:+-$2}")
     if [[ ${2:-} == shuffled ]]; then more=(--shuffle-scores); fi
     quaere warmup evalact --model "${START:-$OUT/form-$SEED}" --index "$OUT/$1-index" --questions "$questions" \
-        "${TEACH[@]}" "${LIMITS[@]}" --most "$MOST" --attempts 3 --max-rows "$MAX_ROWS" --epochs 1 --scores-only "${more[@]}" \
+        "${TEACH[@]}" "${LIMITS[@]}" --most "$MOST" --attempts 3 --max-rows "$MAX_ROWS" --epochs 1 \
+        ${ONLY_SCORES:+--scores-only} "${more[@]}" \
         --out "$OUT/cold${2:+-$2}-$SEED"
 }
 
