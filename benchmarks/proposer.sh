@@ -3,7 +3,8 @@
 # SETTINGS, EVAL_ROWS, MICRO, QUAERE and PYTHON it takes. OUT/NAME-index and OUT/NAME-practice.jsonl (with chains) are there before.
 #
 #   bash benchmarks/proposer.sh form                      # OUT/roles-SEED: both roles' form, in a world
-#   bash benchmarks/proposer.sh lessons docs              # OUT/hard-SEED: hardenings out of the chains of OUT/docs-practice.jsonl
+#   bash benchmarks/proposer.sh lessons docs              # OUT/hard-SEED: hardenings out of the chains of OUT/docs-practice.jsonl;
+#                                                         # OUT/docs-facts.jsonl: the facts that no lesson rewords
 #   bash benchmarks/proposer.sh harden-yield docs         # OUT/docs-yield-SEED: CANDIDATES by the untrained proposer; no update
 #   bash benchmarks/proposer.sh propose docs              # OUT/docs-gated-SEED: STEPS steps of 64, then CANDIDATES about held-out facts
 #   bash benchmarks/proposer.sh propose docs frozen       # the controls: learning rate 0; or shuffled, or grpo (16 facts x 4)
@@ -30,16 +31,17 @@ form() {
         --out "$OUT/roles-$SEED"
 }
 
-lessons() {  # name
-    quaere warmup drzero --model "$OUT/roles-$SEED" "${TAUGHT[@]}" --index "$OUT/$1-index" --questions "$OUT/$1-practice.jsonl" \
-        --roles proposer --proposer-task harden --out "$OUT/hard-$SEED"
+lessons() {  # name; of both roles, as the solver that attempts what is hardened would forget its own
+    python "$HERE/split_chains.py" "$OUT/$1-practice.jsonl" --lessons "$OUT/$1-lessons.jsonl" --facts "$OUT/$1-facts.jsonl"
+    quaere warmup drzero --model "$OUT/roles-$SEED" "${TAUGHT[@]}" --index "$OUT/$1-index" --questions "$OUT/$1-lessons.jsonl" \
+        --attempts 3 --max-rows "$EVAL_ROWS" --proposer-task harden --out "$OUT/hard-$SEED"
 }
 
 harden() {  # name, arm, further settings
     local name=$1 arm=$2 status=0
     shift 2
     quaere evolve drzero --model "$OUT/hard-$SEED" --index "$OUT/$name-index" --out "$OUT/$name-$arm-$SEED" "${RUN[@]}" \
-        --set proposer.task=harden --set proposer.hardening.examiner="${MODEL:?}" --set generation.given="$OUT/$name-practice.jsonl" \
+        --set proposer.task=harden --set proposer.hardening.examiner="${MODEL:?}" --set generation.given="$OUT/$name-facts.jsonl" \
         --set generation.candidates="$CANDIDATES" --set generation.batch=250 --set generation.attempts=5 --set proposer.attempts=5 \
         --set proposer.learner.learning_rate=2e-5 --set proposer.limits.max_turns=5 --set proposer.limits.sequence_tokens=5632 \
         --set proposer.limits.tool_response_tokens=700 --set solver.steps=0 "$@" ${SETTINGS:-} || status=$?
