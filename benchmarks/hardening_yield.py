@@ -5,7 +5,8 @@
     python benchmarks/hardening_yield.py run --examples 3 --kept hard.jsonl
 
 Only the generation's questions count, whose facts are held out from the proposer's training. `--kept` writes those that
-passed every gate and that the solver answers sometimes; `--passed` all that passed. Intervals are Wilson's, 95 %.
+passed every gate and that the solver answers sometimes; `--passed` all that passed; `--lessons` these as chains with
+the facts that they reword, for a warm-up that learns from what passed (rejection sampling). Intervals are Wilson's.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from quaere.api.checked_questions import write_lines
 from quaere.evaluation.intervals import wilson_interval
 from quaere.recipes.hardening import GATES
 from quaere.records import Candidate
 from quaere.runs import Run
 from quaere.training.given import encode_questions
+from quaere.warmup.documents.checked_question import CheckedQuestion
 
 
 def share(num: int, total: int) -> str:
@@ -53,6 +56,16 @@ def show_examples(run: Run, made: Sequence[Candidate], num: int) -> list[str]:
     return lines
 
 
+def make_lessons(run: Run, made: Sequence[Candidate]) -> list[CheckedQuestion]:
+    """The rewordings that passed every gate, each followed by the question it began with, in the writer's form."""
+    lessons = []
+    for item in (item for item in made if not item.refusals):
+        given = run.episode(item.episode_id).task.given
+        new = CheckedQuestion(f"{item.id}>{given.id}", item.question, item.answers, "chain", 2, 2, 2, item.proof)
+        lessons += [new, CheckedQuestion(given.id, given.text, given.answers, "single", 1, 1, 1, given.evidence)]
+    return lessons
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
@@ -60,6 +73,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=3, help="of each gate")
     parser.add_argument("--kept", type=Path, help="file for the questions that the solver answers sometimes")
     parser.add_argument("--passed", type=Path, help="file for all questions that passed the gate")
+    parser.add_argument("--lessons", type=Path, help="file for what passed the gate, as `split_chains.py` reads it")
     args = parser.parse_args()
     with Run.open(args.run) as run:
         every = run.candidates(iteration=args.iteration)
@@ -69,6 +83,8 @@ def main() -> None:
         print("\n".join([f"{len(made)} rewordings", *make_table(made), *show_examples(run, made, args.examples)]))
         means = {f"gate/{name}": [round(one.value, 4) for one in run.metrics(f"gate/{name}")] for name in GATES}
         print(json.dumps(means | {"gate/yield": [round(one.value, 4) for one in run.metrics("gate/yield")]}))
+        if args.lessons:
+            write_lines(args.lessons, make_lessons(run, made))
     for path, some in ((args.kept, [item for item in made if item.kept]), (args.passed, made)):
         if path:
             path.write_bytes(encode_questions([item.to_question() for item in some if not item.refusals]))

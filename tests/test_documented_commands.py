@@ -66,6 +66,8 @@ RUBRICS += [f"learn {arm}" for arm in ("learned", "frozen", "shuffled")]
         *((f"abstention.sh {stage}", {"NEEDLESS": "-1"}, 0) for stage in ("form", "learn docs", "learn docs never")),
         ("abstention.sh ask docs-0 docs exam.jsonl", {"ATTEMPTS": "8"}, 1),
         *((f"proposer.sh {stage}", {}, 0) for stage in HARDENED),
+        ("proposer.sh lessons docs", {"HARD": "again", "PASSED": "passed.jsonl"}, 0),
+        ("proposer.sh harden-yield docs again", {"HARD": "again"}, 0),
         ("proposer.sh ask docs-on-gated-0 docs exam.jsonl", {}, 1),
         *((f"rubrics.sh {stage}", {}, 0) for stage in RUBRICS),
         ("judges.sh ask oracle-0 docs exam.jsonl", {}, 1),

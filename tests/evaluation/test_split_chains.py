@@ -25,9 +25,15 @@ def test_facts_that_end_a_chain_are_lessons(tmp_path, monkeypatch, capsys):
     ]
     write_lines(tmp_path / "asked.jsonl", asked)
     lessons, facts = tmp_path / "lessons.jsonl", tmp_path / "facts.jsonl"
+    passed = [question("i0g-1>a#0:1", "chain"), question("a#0:1", "single")]
+    write_lines(tmp_path / "passed.jsonl", passed)
     words = ["split_chains.py", str(tmp_path / "asked.jsonl"), "--lessons", str(lessons), "--facts", str(facts)]
     monkeypatch.setattr("sys.argv", words)
     split_chains.main()
     assert [one.id for one in read_checked(lessons)] == ["c#0:3-9>b#0:2", "d#0:4-6>e#0:5", "b#0:2"]
     assert [one.id for one in read_checked(facts)] == ["a#0:1"]
     assert "2 chains, 1 facts" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", [*words[:2], str(tmp_path / "passed.jsonl"), *words[2:]])
+    split_chains.main()
+    assert {one.id for one in read_checked(lessons)} == {*(one.id for one in (asked[1], asked[2], asked[4], *passed))}
+    assert read_checked(facts) == []

@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies
@@ -49,6 +50,8 @@ from quaere.training.rollouts import rights
 from quaere.training.self_play import check_self_play, count_steps, plan_self_play
 from quaere.training.settings import HardeningConfig
 from quaere.warmup.documents.askable_facts import find_facts
+from quaere.warmup.documents.hardening_lessons import plan_hardenings
+from quaere.warmup.documents.page_names import Pages
 from village_runs import make_config, make_eve, run_drzero
 
 # A search for who was born when finds these pages first if it names nobody.
@@ -365,6 +368,21 @@ def test_a_run_rewards_what_passed_the_gate_and_was_hard(paths, tmp_path, questi
         # Questions are written about other facts than those that the proposer learned on.
         asked = {found.episode(item.episode_id).task.given.text for item in (kept, refused)}
         assert asked.isdisjoint(rows) and len(asked) == 2
+
+
+def test_what_passed_becomes_a_lesson(paths, tmp_path, questions, index, monkeypatch):
+    """`benchmarks/hardening_yield.py --lessons`: the rewording is shown as a proposer arrives at it."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import hardening_yield
+
+    found, _ = run(tmp_path / "run", make(paths, tmp_path, questions), monkeypatch)
+    with found:
+        made = [item for item in found.candidates() if not item.given]
+        lessons = hardening_yield.make_lessons(found, made)
+        (plan,) = plan_hardenings(Pages(index), lessons)
+        (passed,) = (item for item in made if not item.refusals)
+        assert HARD[plan.given.text] == passed.question == plan.question.question
+        assert plan.name == "Orsolya Venn" and plan.description == "the builder of Halm Bridge"
 
 
 def test_an_untrained_proposer_rewords_every_fact_once(paths, tmp_path, questions, monkeypatch):
