@@ -94,7 +94,9 @@ def test_without_a_gain_the_agent_is_the_start_unless_it_is_wanted_anyway(told, 
 def test_a_call_that_is_repeated_does_nothing_again(told, place):
     corpus, given = place
     before = {path: path.stat().st_mtime_ns for path in given["out"].rglob("*.safetensors") if "run" in path.parts}
-    again = quaere.learn(corpus, **given)
+    notes = []
+    again = quaere.learn(corpus, **given, on_note=notes.append)
+    assert not any(line.startswith(("documents: ", "measuring on ")) for line in notes)
     assert again.gain == told[0].gain and before == {path: path.stat().st_mtime_ns for path in before}
 
 

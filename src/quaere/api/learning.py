@@ -134,7 +134,7 @@ class Learning:
         """Do what is not done yet, stage by stage."""
         from quaere.api.learned_page import write_page
 
-        for name, said in self.plan.describe():
+        for name, said in self.plan.describe() if not (self.out / "after.json").exists() else ():
             self.note(f"{name}: {said}")
         self._stage("index", self.index, self._build_index)
         self._stage("questions", self.out / "questions.jsonl", self._write_questions)
