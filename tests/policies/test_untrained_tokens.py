@@ -8,6 +8,7 @@ from tokenizers import AddedToken
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import tiny
+from quaere.chat.renderer import Renderer
 from quaere.policies.model_folders import load_tokenizer
 from quaere.policies.untrained_tokens import find_alike
 
@@ -44,6 +45,9 @@ def test_tags_with_the_same_embedding_are_spelled_out(tmp_path, tags_in_vocabula
     assert before.tokenize(TEXT)[0] == TAGS[0]
     after = load_tokenizer(str(tmp_path))
     assert not set(TAGS) & set(after.tokenize(TEXT)) and after.decode(after.encode(TEXT)) == TEXT
+    assert after.spelled_out == TAGS and Renderer(after).note.endswith(
+        "learned the tokens: <tool_call> and </tool_call>"
+    )
     assert after.encode(AFTER) == before.encode(AFTER) and after.encode("the Oss") == before.encode("the Oss")
     after.save_pretrained(tmp_path / "saved")  # without weights, where nothing can be compared
     again = load_tokenizer(str(tmp_path / "saved"))

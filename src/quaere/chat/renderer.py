@@ -81,9 +81,12 @@ class Renderer:
 
     @property
     def note(self) -> str:
-        """`differences` as one line for a user; "" if there are none."""
+        """`differences`, and the tags that are spelled out, as one line for a user; "" if there are none."""
         named = " and ".join(self.differences)
-        return f"an episode keeps its turns, where the template {named}" if named else ""
+        spelled = " and ".join(getattr(self.tokenizer, "spelled_out", ()))
+        said = f"an episode keeps its turns, where the template {named}" if named else ""
+        told = f"spelled out, as the model never learned the tokens: {spelled}" if spelled else ""
+        return "; ".join(filter(None, (said, told)))
 
     # -------------------------------------------------------------------------------------------------- writing
 

@@ -28,7 +28,7 @@ _SAME = 0.02
 def spell_untrained(tokenizer: Any, folder: Path) -> Any:
     """The tokenizer of the model in this folder, without tokens for tags whose embedding is that of another token.
 
-    Control tokens, such as the end of a turn, stay: a chat template cannot do without them.
+    Its `spelled_out` are these tags. Control tokens, such as the end of a turn, stay: a chat template needs them.
     """
     backend, added = getattr(tokenizer, "backend_tokenizer", None), tokenizer.added_tokens_decoder
     tags = [token_id for token_id, token in added.items() if not token.special]
@@ -37,6 +37,7 @@ def spell_untrained(tokenizer: Any, folder: Path) -> Any:
     unseen = {one for one, _ in find_alike(_read_embeddings(folder, added))}.intersection(tags)
     if unseen:
         tokenizer._tokenizer = type(backend).from_str(_without(backend.to_str(), unseen))
+        tokenizer.spelled_out = tuple(added[one].content for one in sorted(unseen))
     return tokenizer
 
 
