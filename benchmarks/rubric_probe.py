@@ -16,8 +16,8 @@ has the means, and the paired differences from the first model: trained models o
 
     python benchmarks/rubric_probe.py learned frozen --chosen --index I --questions held.jsonl --out c
 
-Reports are appended to OUT/NAME.jsonl as they are finished; what is there is not written again, and no model is loaded
-if nothing is missing.
+Reports are appended to OUT/NAME.jsonl (or OUT/NAME.chosen.jsonl) as they are finished; what is there is not written
+again, and no model is loaded if nothing is missing.
 """
 
 # ruff: noqa: N803 (capitals are shapes: Q questions, R rubrics, K attempts)
@@ -231,8 +231,8 @@ async def choose_rubrics(
 ) -> list[Rubric]:
     """The rubric that the model chooses for each question, else the default one; they are kept in a file."""
     file = place_of(model, args).with_suffix(".rubrics.json")
-    if file.exists():
-        return msgspec.json.decode(file.read_bytes(), type=list[Rubric])
+    if file.exists() and len(known := msgspec.json.decode(file.read_bytes(), type=list[Rubric])) >= len(questions):
+        return known
     harness = default_harness()
     chooser = find_dialect("report", "rubric").open(harness, style=find_notes(model).style or "full")
     jobs = []
@@ -310,7 +310,7 @@ async def write_missing(
 
 
 def place_of(model: str, args: argparse.Namespace) -> Path:
-    return Path(args.out) / f"{Path(model).name}.jsonl"
+    return Path(args.out) / f"{Path(model).name}{'.chosen' if args.chosen else ''}.jsonl"
 
 
 def read_rows(file: Path) -> list[Row]:

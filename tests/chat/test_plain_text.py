@@ -16,6 +16,8 @@ from quaere.chat.plain_text import plain_text
         ("*UPDATE:* _rdiff_'s **`--include`**", "UPDATE: rdiff's `--include`"),
         ('the <b>red</b> and <a href="x">blue</a> one', "the red and blue one"),
         (r"lp:\~aaron test\_a", "lp:~aaron test_a"),
+        (r"\*not bold\* and \_name\_", "*not bold* and _name_"),
+        ("*foo(3)* and *[a](b.md)*, *UPDATE (new):* done", "foo(3) and a, UPDATE (new): done"),
     ],
 )
 def test_markup_is_left_out(text, plain):
@@ -34,6 +36,9 @@ def test_markup_is_left_out(text, plain):
         "a[0](x) and [1](y)",
         "*cal*endar and *curse*s",
         r"the `\` of C:\files",
+        "int *foo(void*), which is new, and char *strcpy(char*, const char*)",
+        "Enclose text in <em> and </em> tags.",
+        "cmd [option](s), [a,b](c,d) and [a-z](foo|bar)",
     ],
 )
 def test_what_is_no_markup_stays(text):

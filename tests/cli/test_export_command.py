@@ -230,7 +230,7 @@ def test_a_failed_export_leaves_nothing(place, tmp_path, monkeypatch):
     def fail(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("quaere.training.exports._copy_tokenizer", fail)
+    monkeypatch.setattr("quaere.training.exports.copy_tokenizer", fail)
     with pytest.raises(BadInput, match="No space left"):
         export_role(find_role(place / "runs" / "full", "solver"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

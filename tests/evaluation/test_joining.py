@@ -48,7 +48,17 @@ async def test_a_faithful_sentence_is_used_and_others_are_not():
     assert dict(zip(["good", *REFUSED], joined, strict=True)) == {"good": GOOD, **dict.fromkeys(REFUSED, "")}
 
 
-@pytest.mark.parametrize("first", ["If it rains, the gate is closed.", "The masons say that Venn built it in 1702."])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "If it rains, the gate is closed.",
+        "As long as it rains, the gate is closed.",
+        "The masons say that Venn built it in 1702.",
+        "Venn said it fell in 1702.",
+        "According to Venn, it fell in 1702.",
+        "It is not true that Venn built it.",
+    ],
+)
 async def test_nothing_is_joined_to_a_condition_or_to_what_somebody_says(first):
     ruled = Pair(first, SECOND, f"{first} {SECOND}")
     assert await joiner([GOOD]).join([ruled, Pair(FIRST, SECOND, PASSAGE)]) == ["", GOOD]

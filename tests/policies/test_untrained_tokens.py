@@ -1,16 +1,19 @@
 """Tags whose embeddings were never trained are spelled out; all other ids stay as they are."""
 
 import json
+import shutil
 
 import pytest
 import torch
 from tokenizers import AddedToken
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import tiny
 from quaere.chat.renderer import Renderer
+from quaere.policies import untrained_tokens
 from quaere.policies.model_folders import load_tokenizer
 from quaere.policies.untrained_tokens import find_alike
+from quaere.training.exports import copy_tokenizer
 
 TAGS = ("<tool_call>", "</tool_call>")
 TEXT = '<tool_call>{"name": "search"}</tool_call>'
@@ -54,6 +57,17 @@ def test_tags_with_the_same_embedding_are_spelled_out(tmp_path, tags_in_vocabula
     assert [again.encode(text) for text in (TEXT, AFTER)] == [after.encode(text) for text in (TEXT, AFTER)]
 
 
+@pytest.mark.parametrize("tags_in_vocabulary", [True, False])
+def test_other_programs_read_an_export_as_it_was_trained(tmp_path, tags_in_vocabulary):
+    base, out = tmp_path / "base", tmp_path / "out"
+    write_model(base, TAGS, tags_in_vocabulary)
+    out.mkdir()
+    shutil.copyfile(base / "model.safetensors", out / "model.safetensors")
+    copy_tokenizer(base, out)
+    read = AutoTokenizer.from_pretrained(out)
+    assert not set(TAGS) & set(read.tokenize(TEXT)) and read.encode(TEXT) == load_tokenizer(str(base)).encode(TEXT)
+
+
 @pytest.mark.parametrize("alike", [(), (AFTER,)])
 def test_other_tokens_stay(tmp_path, alike):
     """Tags with embeddings of their own, and control tokens whatever their embeddings are."""
@@ -73,8 +87,10 @@ def test_weights_that_cannot_be_read_change_nothing(tmp_path):
     assert load_tokenizer(str(tmp_path)).encode(TEXT) == before.encode(TEXT)
 
 
-def test_alike_means_the_same_but_for_rounding():
+@pytest.mark.parametrize("block", [1, 2, 512])
+def test_alike_means_the_same_but_for_rounding(monkeypatch, block):
+    monkeypatch.setattr(untrained_tokens, "_BLOCK", block)
     rows = {3: torch.tensor([1.0, 0.0]), 4: torch.tensor([0.0, 1.0]), 5: torch.tensor([1.0, 0.01]), 6: torch.zeros(2)}
-    assert find_alike(rows) == [(3, 5), (5, 3)]
-    assert find_alike({one: 100 * row for one, row in rows.items()}) == [(3, 5), (5, 3)]
-    assert find_alike({1: torch.zeros(2), 2: torch.zeros(2)}) == [(1, 2), (2, 1)]
+    assert find_alike(rows, rows) == {3, 5} and find_alike(rows, [3, 4, 9]) == {3} and find_alike({}, [3]) == set()
+    assert find_alike({one: 100 * row for one, row in rows.items()}, rows) == {3, 5}
+    assert find_alike({1: torch.zeros(2), 2: torch.zeros(2)}, [1, 2]) == {1, 2}

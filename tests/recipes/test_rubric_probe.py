@@ -175,7 +175,7 @@ def test_a_model_chooses_its_rubrics_once(probe, newsroom_paths, tmp_path, capsy
     words = [model, "--chosen", "--index", index, "--questions", questions, "--num-questions", "2", "--attempts", "3"]
     words += ["--device", "cpu", "--out", str(tmp_path)]
     probe.main(words)
-    told, file = capsys.readouterr().out, tmp_path / f"{Path(model).name}.rubrics.json"
+    told, file = capsys.readouterr().out, tmp_path / f"{Path(model).name}.chosen.rubrics.json"
     chosen = msgspec.json.decode(file.read_bytes(), type=list[Rubric])
     assert "2 of 2 rubrics are valid" in told and "| C |" in told and len(chosen) == 2
     probe.main(words)  # nothing is left to write or to choose

@@ -6,11 +6,14 @@ import pytest
 from msgspec import structs
 from reading_endpoint import ANSWERS, DESCRIPTIONS, PAGES, WORDINGS, Reader, singles, write
 
+from quaere.api.checked_questions import write_checked, write_lines
+from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.rollout.policy import ChatPolicy
+from quaere.search.index import open_index
 from quaere.search.index_build import build_index
 from quaere.warmup.documents import writer
-from quaere.warmup.documents.askable_facts import Fact
+from quaere.warmup.documents.askable_facts import Fact, find_facts
 from quaere.warmup.documents.chains import (
     Bridge,
     chain,
@@ -21,7 +24,7 @@ from quaere.warmup.documents.chains import (
     iterate_chains,
     iterate_named,
 )
-from quaere.warmup.documents.checked_question import Draft, Worded, WriterSettings
+from quaere.warmup.documents.checked_question import CheckedQuestion, Draft, Worded, WriterSettings
 
 
 def make_index(folder, pages):
@@ -469,11 +472,8 @@ async def test_given_questions_stay_and_are_compared_with_new_ones_but_not_asked
     singles, compared = ([item for item in whole.questions if item.kind == kind] for kind in ("single", "agreement"))
     (chain,) = (item for item in whole.questions if item.question == "Where was the builder of Halm Bridge born?")
     last = chain.id.rpartition(">")[2]
-    for given in (
-        singles,
-        [item for item in singles if item.id == last],
-        [item for item in singles if item.id != last],
-    ):
+    assert (await write(pages_index, Reader(), singles, topk=1)).questions == singles  # no new fact: nothing to combine
+    for given in ([item for item in singles if item.id == last], [item for item in singles if item.id != last]):
         reader = Reader()
         again = await write(pages_index, reader, given, topk=1)
         assert again.questions[: len(given)] == given
@@ -497,3 +497,20 @@ async def test_given_questions_of_other_documents_are_kept_as_they_are(pages_ind
     gone = structs.replace(first, id="Gone#0:3", question="Who left?")
     again = await write(pages_index, Reader(wordings={}), [gone], topk=1)
     assert again.questions == [gone]
+
+
+def test_a_file_with_a_question_about_every_fact_is_refused(tmp_path):
+    make_index(tmp_path, LISTED)
+    index, out = tmp_path / "index", tmp_path / "out.jsonl"
+    settings = WriterSettings(drafts=40)
+    facts = [fact.id for passage in open_index(index).passages() for fact in find_facts(passage)]
+    given = [CheckedQuestion(name, f"Who is {name}?", ("Venn",), "single", 1, 1, 1, ()) for name in facts]
+    write_lines(tmp_path / "given.jsonl", given)
+    how = {"device": "cpu", "out": out, "note": print, "load": lambda: ChatPolicy(Reader())}
+    with pytest.raises(BadInput, match="has a question about every fact of"):
+        write_checked("reader", index, settings, given=tmp_path / "given.jsonl", **how)
+    write_lines(tmp_path / "some.jsonl", given[:1])
+    unable = how | {"load": lambda: ChatPolicy(Reader(wordings={}))}
+    with pytest.raises(BadInput, match="none of the first"):
+        write_checked("reader", index, settings, given=tmp_path / "some.jsonl", **unable)
+    assert [path.name for path in tmp_path.glob("out*")] == []

@@ -52,8 +52,10 @@ def write_checked(
     written, journal = asyncio.run(_write(model, index, settings, load, out, note, progress, documents, before))
     if dropped:
         write_lines(dropped, written.dropped)
-    if not written.questions and documents is None:
+    if len(written.questions) == len(before) and documents is None:
         journal.remove()
+        if not written.num_drafts:
+            raise BadInput(f"{given} has a question about every fact of {index}", hint="index more documents")
         raise BadInput(
             f"none of the first {written.num_drafts} drafts became a question that passed every check (most frequent "
             f"reason: {_reasons(written, 1)})",

@@ -15,10 +15,11 @@ _MARKUP = re.compile(
       (?:(?<=[{:](?:ref|doc)[}:])`(?:(?P<title>[^`<]{1,200}?)\s*<[^`<>]{1,200}>|(?P<target>[^`<]{1,200}))`
       |(?<=[{:](?:abbr|term)[}:])`(?P<word>[^`]{1,200})`)?
     |(?P<code>(?P<tick>`{1,3})(?!`)[^`](?:.{0,300}?[^`])?(?P=tick)(?!`))
-    |(?<![\w\]\\])!?\[(?P<link>[^\[\]]{0,200}[^\W\d_][^\[\]]{0,200})\]\([^()\s]{1,300}(?:\([^()\s]{0,100}\))?[^()\s]{0,100}\)
-    |(?<![\w*\\])(?P<star>\*{1,3})(?=[\w`"“(])(?P<strong>[^*]{1,300}?)(?<=\S)(?P=star)(?![\w*])
+    |(?<![\w\]\\])!?\[(?P<link>[^\[\]]{0,200}[^\W\d_][^\[\]]{0,200})\]\((?![^()\s]?\)|[^()\s]{0,300}[|,])
+      [^()\s]{1,300}(?:\([^()\s]{0,100}\))?[^()\s]{0,100}\)
+    |(?<![\w*\\])(?P<star>\*{1,3})(?=[\w`"“(])(?P<strong>(?:[^*()]|\([^*()]{0,200}\)){1,300}?)(?<=\S)(?P=star)(?![\w*])
     |(?<![\w\\])_(?=[^\W_])(?P<leaning>[^_`]{1,200}?)(?<=[^\s_])_(?!\w)
-    |<(?P<tag>a|b|i|u|em|strong|span|font|tt|kbd|code|cite|q|small)(?:\s[^<>]{0,200})?>(?P<html>[^<>]{1,300})</(?P=tag)>
+    |<(?P<tag>a|b|i|u|em|strong|span|font|tt|kbd|code|cite|q|small)(?:\s[^<>]{0,200})?>(?P<html>(?!\s)[^<>]{1,300}(?<!\s))</(?P=tag)>
     |\\(?P<escaped>[*_~])
     """,
     re.VERBOSE | re.DOTALL,
@@ -40,10 +41,12 @@ def plain_text(text: str) -> Plain:
     plain_text("a *b*") -> Plain("a b", [0, 1, 3])
     """
     places = list(range(len(text)))
-    for _ in range(_PASSES):
+    for number in range(_PASSES):
         kept, at = list[int](), 0
         for found in _MARKUP.finditer(text):
             name = next((name for name in _KEPT if found[name] is not None), "")
+            if name == "escaped" and number < _PASSES - 1:
+                continue  # without its backslash the next pass would take it for markup
             kept += range(at, found.start())
             kept += range(*found.span(name)) if name else ()
             at = found.end()

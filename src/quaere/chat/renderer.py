@@ -83,7 +83,7 @@ class Renderer:
     def note(self) -> str:
         """`differences`, and the tags that are spelled out, as one line for a user; "" if there are none."""
         named = " and ".join(self.differences)
-        spelled = " and ".join(getattr(self.tokenizer, "spelled_out", ()))
+        spelled = " and ".join(getattr(self.tokenizer, "spelled_out", ())[:4])
         said = f"an episode keeps its turns, where the template {named}" if named else ""
         told = f"spelled out, as the model never learned the tokens: {spelled}" if spelled else ""
         return "; ".join(filter(None, (said, told)))

@@ -82,7 +82,7 @@ class CheckOptions(Struct):
         checked: write questions with short answers, each checked
         dropped: also write what was dropped, with the reasons
         max_rows: questions at once
-        given: checked questions to go on from: they are kept, and their facts compared with new ones
+        given: checked questions to go on from, with another --seed: they are kept, and compared with new ones
     """
 
     checked: bool = False

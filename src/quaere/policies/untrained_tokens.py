@@ -23,6 +23,7 @@ _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "e
 # Relative distance of two embeddings that are the same but for rounding. In Qwen2.5-Coder-1.5B quantisation moves
 # those of unseen tokens by 0.002, and the nearest of a seen one is 0.3 away.
 _SAME = 0.02
+_BLOCK = 512  # tags compared at once: some tokenizers have thousands
 
 
 def spell_untrained(tokenizer: Any, folder: Path) -> Any:
@@ -34,22 +35,29 @@ def spell_untrained(tokenizer: Any, folder: Path) -> Any:
     tags = [token_id for token_id, token in added.items() if not token.special]
     if backend is None or not tags:
         return tokenizer
-    unseen = {one for one, _ in find_alike(_read_embeddings(folder, added))}.intersection(tags)
+    unseen = find_alike(_read_embeddings(folder, added), tags)
     if unseen:
         tokenizer._tokenizer = type(backend).from_str(_without(backend.to_str(), unseen))
         tokenizer.spelled_out = tuple(added[one].content for one in sorted(unseen))
     return tokenizer
 
 
-def find_alike(rows: Mapping[int, Tensor]) -> list[tuple[int, int]]:
-    """The ids whose row is that of another, each with the first such other.
+def find_alike(rows: Mapping[int, Tensor], token_ids: Collection[int]) -> set[int]:
+    """Those of the ids whose row is that of another id.
 
-    find_alike({3: tensor([1.0, 0.0]), 4: tensor([0.0, 1.0]), 5: tensor([1.0, 0.001])}) == [(3, 5), (5, 3)]
+    find_alike({3: tensor([1.0, 0.0]), 4: tensor([0.0, 1.0]), 5: tensor([1.0, 0.001])}, [3, 4]) == {3}
     """
-    found = []
-    for one, row in rows.items():
-        alike = (other for other in rows if other != one and (rows[other] - row).norm() <= _SAME * row.norm())
-        found += [(one, other) for other in list(alike)[:1]]
+    import torch
+
+    asked = [one for one in token_ids if one in rows]
+    if not asked:
+        return set()
+    table, found = torch.stack(list(rows.values())), set[int]()
+    for first in range(0, len(asked), _BLOCK):
+        block = asked[first : first + _BLOCK]
+        mine = torch.stack([rows[one] for one in block])
+        num_alike = (torch.cdist(mine, table) <= _SAME * mine.norm(dim=1, keepdim=True)).sum(dim=1)
+        found.update(one for one, num in zip(block, num_alike.tolist(), strict=True) if num > 1)  # itself is one
     return found
 
 

@@ -15,6 +15,7 @@ from quaere.disk import new_folder, refuse_taken
 from quaere.policies.catalogue import lasting_name, resolve_model
 from quaere.policies.model_folders import CONFIG as _ADAPTER_CONFIG
 from quaere.policies.model_folders import WEIGHTS as _ADAPTER_WEIGHTS
+from quaere.policies.model_folders import load_tokenizer
 
 # Copied, not loaded and saved again, so that they stay exactly as published with the base model.
 _TOKENIZER_FILES = (
@@ -50,7 +51,7 @@ def export_role(
             _write_adapter(weights, folder, dtype)
         else:
             save_model(load_role(weights, dtype=dtype), folder)
-            _copy_tokenizer(tokenizer_folder(weights), folder)
+            copy_tokenizer(tokenizer_folder(weights), folder)
         (folder / NOTES).write_bytes(msgspec.json.format(msgspec.json.encode(_describe(weights)), indent=2))
     return out
 
@@ -67,10 +68,14 @@ def _write_adapter(weights: RoleWeights, folder: Path, dtype: str) -> None:
     (folder / _ADAPTER_CONFIG).write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
 
 
-def _copy_tokenizer(source: Path, folder: Path) -> None:
+def copy_tokenizer(source: Path, folder: Path) -> None:
+    """Copy the tokenizer beside an exported model; without the tags that training spelled out."""
     for name in _TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
+    tokenizer = load_tokenizer(str(folder))
+    if getattr(tokenizer, "spelled_out", ()):  # other programs do not spell them out by themselves
+        tokenizer.save_pretrained(folder)
 
 
 _NOTED = ("recipe", "style", "limits", "evidence", "dialect", "evaluation", "abstention")

@@ -50,8 +50,10 @@ _SMALL = frozenset(  # these begin sentences and are no names
 
 # "They hold that it fell, and ..." would say that they hold the rest as well.
 _RULES = re.compile(
-    r"(?i)\b(?:if|unless|when|until|because|whether|although|though|while|either)\b"
-    r"|\b(?:hold|say|said|claim|think|thought|believe|mean|ensure|know|known|suggest|assume|show|story)\w* that\b"
+    r"(?i)\b(?:if|unless|when|until|because|whether|although|though|while|either|once|where|assuming|provided)\b"
+    r"|\b(?:according to|as long as|in case)\b|\b(?:says?|said|told)\b"
+    r"|\b(?:hold|held|claim|think|thought|believe|mean|ensure|know|known|suggest|assum|show|story|argu|writ|wrote|report"
+    r"|stat|tell|find|found|note|true)\w* that\b"
 )
 
 

@@ -91,10 +91,9 @@ async def write_questions(
     writer = _Writer(policy, index, settings, report, journal, documents, given)
     asked = await writer.ask_drafts()
     new = [worded for worded in asked if worded.draft.kind == "single"]
-    known = recall_singles({one.id: one.question for one in given if one.kind == "single"}, index.passages())
-    kept = [*known, *new]
-    if not kept:
+    if not new:
         return Written([*given], writer.dropped, writer.num_drafts)
+    kept = [*recall_singles({one.id: one.question for one in given if one.kind == "single"}, index.passages()), *new]
     dice = Dice(settings.seed, "compositions")
     bridges = await asyncio.to_thread(chains.find_bridges, new, index, settings.topk)
     dice.shuffle(bridges)
@@ -168,7 +167,7 @@ class _Writer:
             return []
         if not others and not named:
             raise BadInput("no passage of the index states a fact to ask about", hint="index documents with sentences")
-        unsaid = draw_unanswerable(self.passages, self.settings.num_unanswerable, self.settings.seed)
+        unsaid = draw_unanswerable(self.passages, self.settings.num_unanswerable, self.settings.seed, self.given)
         per_draft = minutes / (len(others) + len(named) + len(unsaid))
         batches = [*_split(others, False, per_draft * len(others))]
         batches += _split(named, True, per_draft * (len(others) + len(named)))
