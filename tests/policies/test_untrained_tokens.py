@@ -20,15 +20,15 @@ TEXT = '<tool_call>{"name": "search"}</tool_call>'
 AFTER = "<|after|>"  # a control token whose id follows those of the tags
 
 
-def write_model(folder, alike, tags_in_vocabulary):
+def write_model(folder, alike, tags_in_vocabulary, tags=TAGS):
     """A model folder whose tokenizer has the tags as tokens; the embeddings of the ids in `alike` are the same."""
     backend = tiny.tokenizer().backend_tokenizer
     read = json.loads(backend.to_str())
     read["added_tokens"] = [token for token in read["added_tokens"] if token["content"] not in TAGS]
     if tags_in_vocabulary:
-        read["model"]["vocab"] |= {tag: len(read["model"]["vocab"]) + number for number, tag in enumerate(TAGS)}
+        read["model"]["vocab"] |= {tag: len(read["model"]["vocab"]) + number for number, tag in enumerate(tags)}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=type(backend).from_str(json.dumps(read)))
-    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in TAGS])
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
     tokenizer.add_special_tokens({"additional_special_tokens": [AddedToken(AFTER, normalized=False)]})
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
     torch.manual_seed(0)
@@ -73,6 +73,13 @@ def test_other_tokens_stay(tmp_path, alike):
     """Tags with embeddings of their own, and control tokens whatever their embeddings are."""
     before = write_model(tmp_path, alike, tags_in_vocabulary=True)
     assert load_tokenizer(str(tmp_path)).encode(TEXT + AFTER) == before.encode(TEXT + AFTER)
+
+
+def test_tokens_that_are_kept_free_stay(tmp_path):
+    free = ("<unused0>", "<unused1>")
+    before = write_model(tmp_path, free, tags_in_vocabulary=True, tags=free)
+    after = load_tokenizer(str(tmp_path))
+    assert after.encode("<unused0>") == before.encode("<unused0>") and Renderer(after).note == ""
 
 
 def test_one_tag_alone_may_be_untrained(tmp_path):

@@ -12,6 +12,7 @@ read and learned like any other text.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,16 +24,18 @@ _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "e
 # Relative distance of two embeddings that are the same but for rounding. In Qwen2.5-Coder-1.5B quantisation moves
 # those of unseen tokens by 0.002, and the nearest of a seen one is 0.3 away.
 _SAME = 0.02
+_TAG = re.compile(r"</?[a-z_]+>")
 _BLOCK = 512  # tags compared at once: some tokenizers have thousands
 
 
 def spell_untrained(tokenizer: Any, folder: Path) -> Any:
     """The tokenizer of the model in this folder, without tokens for tags whose embedding is that of another token.
 
-    Its `spelled_out` are these tags. Control tokens, such as the end of a turn, stay: a chat template needs them.
+    Its `spelled_out` are these tags. Control tokens, such as the end of a turn, stay: a chat template needs them. So do
+    tokens that are kept free, such as <unused7>: nobody writes them.
     """
     backend, added = getattr(tokenizer, "backend_tokenizer", None), tokenizer.added_tokens_decoder
-    tags = [token_id for token_id, token in added.items() if not token.special]
+    tags = [token_id for token_id, token in added.items() if not token.special and _TAG.fullmatch(token.content)]
     if backend is None or not tags:
         return tokenizer
     unseen = find_alike(_read_embeddings(folder, added), tags)
