@@ -11,13 +11,7 @@ within questions that the rubric explains, with a 95 % bootstrap interval over q
 when rubrics are dealt to the reports of a question at random (the control); and the share of random deals that explain
 as much (p). An evaluator can learn to choose rubrics only if C depends on them: 10 % or more is worth a run.
 
-With `--chosen` each model chooses one rubric for each question, as an evaluator does, and writes under it. The table
-has the means, and the paired differences from the first model: trained models on questions held out (`rubrics.sh`).
-
-    python benchmarks/rubric_probe.py learned frozen --chosen --index I --questions held.jsonl --out c
-
-Reports are appended to OUT/NAME.jsonl (or OUT/NAME.chosen.jsonl) as they are finished; what is there is not written
-again, and no model is loaded if nothing is missing.
+Reports are appended to OUT/NAME.jsonl as they are finished; what is there is not written again.
 """
 
 # ruff: noqa: N803 (capitals are shapes: Q questions, R rubrics, K attempts)
@@ -26,9 +20,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -39,19 +32,15 @@ from numpy.typing import NDArray
 from quaere.api.report import choose_writer
 from quaere.chat.dimensions import POOL
 from quaere.dialects.notes import find_notes
-from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.report_writer import bind_report
-from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import paired_difference
 from quaere.policies.sampler import SamplingParams
-from quaere.recipes.score.harness import default_harness
-from quaere.records import Episode, Hints, Question, Report, ReportTask, Rubric, RubricTask, Weight
+from quaere.records import Episode, Question, Report, ReportTask, Rubric, Weight
 from quaere.rewards.reports import consistency_score
-from quaere.rollout.episode import Job, Limits, run_many
-from quaere.rollout.policy import Policy, derive_seed, open_policy
+from quaere.rollout.episode import Job, run_many
+from quaere.rollout.policy import derive_seed, open_policy
 from quaere.rollout.question_files import read_questions
-from quaere.search.searcher import NoSearcher, open_searcher
+from quaere.search.searcher import open_searcher
 from quaere.warmup.rubric_drafts import JOINING
 
 WEIGHT = 0.3
@@ -188,35 +177,6 @@ def make_table(rows: Sequence[Row], num_rubrics: int, num_attempts: int) -> list
     return lines
 
 
-def mean_by_question(rows: Sequence[Row], num_rubrics: int, num_attempts: int) -> dict[str, NDArray[np.float64]]:
-    """The mean of C and of each feature on every question; NaN where nothing is known."""
-    arrays = make_arrays(rows, num_rubrics, num_attempts)
-    return {name: np.array([known_mean(one) for one in values]) for name, values in arrays.items()}
-
-
-def known_mean(values: NDArray[np.float64]) -> float:
-    """The mean of the values that are known: known_mean(np.array([1.0, np.nan])) -> 1.0; NaN if none is."""
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if known.size else math.nan
-
-
-def compare_models(found: Mapping[str, Mapping[str, NDArray[np.float64]]]) -> list[str]:
-    """A row for C and for each feature: the mean of every model, and its difference from the first, by question."""
-    first, *others = found
-    lines = [f"| | {' | '.join([first, *(f'{one} - {first}' for one in others)])} |", "|---" * (1 + len(found)) + "|"]
-    for name, values in found[first].items():
-        cells = [f"{known_mean(values):.3g}"]
-        for other in others:
-            both = np.isfinite(values) & np.isfinite(found[other][name])
-            if not both.any():
-                cells.append("")
-                continue
-            told = paired_difference(list(found[other][name][both]), list(values[both]))
-            cells.append(f"{told.mean:+.3g} [{told.low:+.3g}, {told.high:+.3g}]")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
-
-
 # ------------------------------------------------------------------------------------------------------------- the runs
 
 
@@ -226,66 +186,14 @@ def make_rubrics() -> list[Rubric]:
     return [Rubric(first), *(Rubric(first, (Weight(name, WEIGHT),)) for name in others)]
 
 
-async def choose_rubrics(
-    policy: Policy, model: str, args: argparse.Namespace, questions: Sequence[Question]
-) -> list[Rubric]:
-    """The rubric that the model chooses for each question, else the default one; they are kept in a file."""
-    file = place_of(model, args).with_suffix(".rubrics.json")
-    if file.exists() and len(known := msgspec.json.decode(file.read_bytes(), type=list[Rubric])) >= len(questions):
-        return known
-    harness = default_harness()
-    chooser = find_dialect("report", "rubric").open(harness, style=find_notes(model).style or "full")
-    jobs = []
-    for number, question in enumerate(questions):
-        name = f"{number}-rubric"
-        task = RubricTask(name, (question.text,), harness, Hints(), ())
-        jobs.append(Job(chooser, task, name, seed=derive_seed(args.seed, "probe", name)))
-    chosen: list[Rubric] = [default_rubric(harness)] * len(questions)
-    num_valid = 0
-    played = run_many(
-        policy,
-        jobs,
-        NoSearcher(),
-        Limits(1, 256, 4096),
-        params=SamplingParams(temperature=0.8),
-        concurrency=args.max_rows,
-    )
-    async for episode in played:
-        if isinstance(episode.outcome, Rubric):
-            chosen[int(episode.id.partition("-")[0])] = episode.outcome
-            num_valid += 1
-    print(f"{model}: {num_valid} of {len(questions)} rubrics are valid", flush=True)
-    file.write_bytes(msgspec.json.encode(chosen))
-    return chosen
-
-
-async def probe(model: str, args: argparse.Namespace, questions: Sequence[Question]) -> None:
+async def probe(model: str, args: argparse.Namespace, questions: Sequence[Question], rubrics: Sequence[Rubric]) -> None:
     """Write all reports of one model that are not in its file yet."""
-    policy = open_policy(model, device=args.device, max_rows=args.max_rows, report=print)
-    try:
-        if args.chosen:
-            rubrics = [[one] for one in await choose_rubrics(policy, model, args, questions)]
-        else:
-            rubrics = [make_rubrics()] * len(questions)
-        await write_missing(policy, model, args, questions, rubrics)
-    finally:
-        await policy.stop()
-
-
-async def write_missing(
-    policy: Policy,
-    model: str,
-    args: argparse.Namespace,
-    questions: Sequence[Question],
-    rubrics: Sequence[Sequence[Rubric]],
-) -> None:
-    """Write the reports on each question under its rubrics that are not in the model's file yet."""
     file = place_of(model, args)
     done = {(row.question, row.rubric, row.attempt) for row in read_rows(file)}
     writer, limits = choose_writer(find_notes(model), guided=False, limits={})
     jobs, places = [], {}
     for number, question in enumerate(questions):
-        for which, rubric in enumerate(rubrics[number]):
+        for which, rubric in enumerate(rubrics):
             for attempt in range(args.attempts):
                 place = (number, which, attempt)
                 name = "-".join(map(str, place))
@@ -293,7 +201,10 @@ async def write_missing(
                 if place not in done:
                     seed = derive_seed(args.seed, "probe", name)
                     jobs.append(Job(writer, ReportTask(question, rubric, attempt), name, seed=seed))
+    if not jobs:
+        return
     file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in read_rows(file)))  # without a cut-off line
+    policy = open_policy(model, device=args.device, max_rows=args.max_rows, report=print)
     searcher = open_searcher(args.index)
     with file.open("ab") as stream:
 
@@ -307,10 +218,11 @@ async def write_missing(
         ):
             pass
     await searcher.close()
+    await policy.stop()
 
 
 def place_of(model: str, args: argparse.Namespace) -> Path:
-    return Path(args.out) / f"{Path(model).name}{'.chosen' if args.chosen else ''}.jsonl"
+    return Path(args.out) / f"{Path(model).name}.jsonl"
 
 
 def read_rows(file: Path) -> list[Row]:
@@ -322,7 +234,6 @@ def read_rows(file: Path) -> list[Row]:
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="models of `quaere warmup score`, each with a name of its own")
-    parser.add_argument("--chosen", action="store_true", help="one rubric per question, which the model chooses")
     parser.add_argument("--index", required=True)
     parser.add_argument("--questions", type=Path, required=True)
     parser.add_argument("--num-questions", type=int, default=16)
@@ -332,21 +243,14 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", required=True, help="folder for the reports")
     args = parser.parse_args(words)
-    questions = read_questions(args.questions)[: args.num_questions]
+    questions, rubrics = read_questions(args.questions)[: args.num_questions], make_rubrics()
     if len({Path(model).name for model in args.models}) < len(args.models):
         raise BadInput("two models have the same name, and would share a file")
     Path(args.out).mkdir(parents=True, exist_ok=True)
-    num_rubrics, found = 1 if args.chosen else len(make_rubrics()), {}
     for model in args.models:
-        if len(read_rows(place_of(model, args))) < len(questions) * num_rubrics * args.attempts:
-            asyncio.run(probe(model, args, questions))
+        asyncio.run(probe(model, args, questions, rubrics))
         rows = [row for row in read_rows(place_of(model, args)) if row.question < len(questions)]
-        if args.chosen:
-            found[Path(model).name] = mean_by_question(rows, num_rubrics, args.attempts)
-        else:
-            print("\n".join([f"\n## {model}", *make_table(rows, num_rubrics, args.attempts)]), flush=True)
-    if args.chosen:
-        print("\n".join(compare_models(found)), flush=True)
+        print("\n".join([f"\n## {model}", *make_table(rows, len(rubrics), args.attempts)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -47,9 +47,6 @@ HARDENED = ["form", "lessons docs", "harden-yield docs", "practice docs gated", 
 HARDENED += [f"propose docs {arm}" for arm in ("gated", "frozen", "shuffled", "grpo")]
 JUDGES = "search-r1 gain loop oracle permuted pcar brier notes unpaid floor grounded".split()
 
-RUBRICS = ["world", "form", "compare learned frozen", "facts learned frozen"]
-RUBRICS += [f"learn {arm}" for arm in ("learned", "frozen", "shuffled")]
-
 
 @pytest.mark.parametrize(
     ("script", "choices", "num_evaluations"),
@@ -69,7 +66,6 @@ RUBRICS += [f"learn {arm}" for arm in ("learned", "frozen", "shuffled")]
         ("proposer.sh lessons docs", {"HARD": "again", "PASSED": "passed.jsonl"}, 0),
         ("proposer.sh harden-yield docs again", {"HARD": "again"}, 0),
         ("proposer.sh ask docs-on-gated-0 docs exam.jsonl", {}, 1),
-        *((f"rubrics.sh {stage}", {}, 0) for stage in RUBRICS),
         ("judges.sh ask oracle-0 docs exam.jsonl", {}, 1),
         ("judges.sh ask cold-0 docs exam.jsonl evalact", {}, 1),
     ],

@@ -3,7 +3,6 @@
 import itertools
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -140,46 +139,6 @@ def test_a_probe_is_rehearsed_and_goes_on_where_it_was_stopped(probe, newsroom_p
     file.write_bytes(b"\n".join(file.read_bytes().splitlines()[:5]) + b'\n{"question": 1')  # cut off while writing
     probe.main(words)
     assert sorted(file.read_bytes().splitlines()) == whole
-    capsys.readouterr()
-    probe.main(["gone/model" if word == model else word for word in words])  # nothing is left to write
-    assert "| C |" in capsys.readouterr().out
-
-
-def test_models_are_compared_on_the_questions_that_both_know(probe):
-    nan = float("nan")
-    table = probe.compare_models(
-        {
-            "one": {"C": np.array([0.2, 0.4, nan])},
-            "two": {"C": np.array([0.3, 0.5, 0.9])},
-            "none": {"C": np.array([nan] * 3)},
-        }
-    )
-    assert table[0] == "| | one | two - one | none - one |"
-    assert table[2] == "| C | 0.3 | +0.1 [+0.1, +0.1] |  |"
-
-
-def test_a_model_chooses_its_rubrics_once(probe, newsroom_paths, tmp_path, capsys, monkeypatch):
-    """The newsroom's evaluator knows its own harness alone, so some of its choices are not valid here."""
-    pytest.importorskip("sklearn")
-    import newsroom
-    from quaere.dialects.notes import Notes
-    from quaere.dialects.report.report_writer import ReportWriter
-    from quaere.records import Rubric
-    from quaere.rollout.episode import Limits
-
-    index, model, questions = map(str, newsroom_paths)
-    taught = ReportWriter(style="brief"), Limits(**newsroom.LIMITS)
-    monkeypatch.setattr(probe, "choose_writer", lambda notes, **how: taught)
-    monkeypatch.setattr(probe, "find_notes", lambda model: Notes(style="brief"))
-    monkeypatch.setattr(probe, "default_harness", lambda: newsroom.OFFERS[0])
-    words = [model, "--chosen", "--index", index, "--questions", questions, "--num-questions", "2", "--attempts", "3"]
-    words += ["--device", "cpu", "--out", str(tmp_path)]
-    probe.main(words)
-    told, file = capsys.readouterr().out, tmp_path / f"{Path(model).name}.chosen.rubrics.json"
-    chosen = msgspec.json.decode(file.read_bytes(), type=list[Rubric])
-    assert "2 of 2 rubrics are valid" in told and "| C |" in told and len(chosen) == 2
-    probe.main(words)  # nothing is left to write or to choose
-    assert "rubrics are valid" not in capsys.readouterr().out
 
 
 def test_two_models_of_one_name_are_refused(probe, newsroom_paths, tmp_path):

@@ -133,10 +133,10 @@ class Reader:
         pass
 
 
-async def write(index, reader=None, given=(), **settings):
+async def write(index, reader=None, **settings):
     """What a writer with this endpoint keeps and drops."""
-    chosen = WriterSettings(**{"drafts": 40, "topk": 2} | settings)
-    return await write_questions(ChatPolicy(reader or Reader()), index, chosen, given=given)
+    given = {"drafts": 40, "topk": 2} | settings
+    return await write_questions(ChatPolicy(reader or Reader()), index, WriterSettings(**given))
 
 
 def singles(written):

@@ -6,14 +6,11 @@ import pytest
 from msgspec import structs
 from reading_endpoint import ANSWERS, DESCRIPTIONS, PAGES, WORDINGS, Reader, singles, write
 
-from quaere.api.checked_questions import write_checked, write_lines
-from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.rollout.policy import ChatPolicy
-from quaere.search.index import open_index
 from quaere.search.index_build import build_index
 from quaere.warmup.documents import writer
-from quaere.warmup.documents.askable_facts import Fact, find_facts
+from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.chains import (
     Bridge,
     chain,
@@ -24,7 +21,7 @@ from quaere.warmup.documents.chains import (
     iterate_chains,
     iterate_named,
 )
-from quaere.warmup.documents.checked_question import CheckedQuestion, Draft, Worded, WriterSettings
+from quaere.warmup.documents.checked_question import Draft, Worded, WriterSettings
 
 
 def make_index(folder, pages):
@@ -461,56 +458,3 @@ async def test_a_description_must_lead_to_the_passage_that_gives_it(pages_index,
     written = await write(pages_index, reader, topk=1)
     chains = [question.question for question in written.questions if question.kind == "chain"]
     assert chains == [f"Where was {described} born?"] * num
-
-
-# --------------------------------------------------------------------------------------------------------------- given
-
-
-async def test_given_questions_stay_and_are_compared_with_new_ones_but_not_asked_again(pages_index):
-    """Chains end with new facts alone; the one of the whole run ends with Venn's birthplace."""
-    whole = await write(pages_index, topk=1)
-    singles, compared = ([item for item in whole.questions if item.kind == kind] for kind in ("single", "agreement"))
-    (chain,) = (item for item in whole.questions if item.question == "Where was the builder of Halm Bridge born?")
-    last = chain.id.rpartition(">")[2]
-    assert (await write(pages_index, Reader(), singles, topk=1)).questions == singles  # no new fact: nothing to combine
-    for given in ([item for item in singles if item.id == last], [item for item in singles if item.id != last]):
-        reader = Reader()
-        again = await write(pages_index, reader, given, topk=1)
-        assert again.questions[: len(given)] == given
-        assert not {item.question for item in given} & {asked.rpartition("Question: ")[2] for _, asked in reader.asked}
-        assert (chain.id in [item.id for item in again.questions]) == (last not in [item.id for item in given])
-        assert any(item.kind == "agreement" for item in again.questions) == bool(compared)
-        assert len({item.id for item in again.questions}) == len(again.questions)
-
-
-async def test_no_question_is_made_twice_of_given_ones(pages_index):
-    """Other pairs may be compared; those that were are not, in either order."""
-    whole = await write(pages_index, topk=1)
-    again = await write(pages_index, Reader(wordings={}, missing={}), whole.questions, topk=1)
-    assert again.questions[: len(whole.questions)] == whole.questions
-    named = ["|".join(sorted(item.id.split("|"))) for item in again.questions]
-    assert len(set(named)) == len(named)
-
-
-async def test_given_questions_of_other_documents_are_kept_as_they_are(pages_index):
-    first, *_ = (await write(pages_index, topk=1)).questions
-    gone = structs.replace(first, id="Gone#0:3", question="Who left?")
-    again = await write(pages_index, Reader(wordings={}), [gone], topk=1)
-    assert again.questions == [gone]
-
-
-def test_a_file_with_a_question_about_every_fact_is_refused(tmp_path):
-    make_index(tmp_path, LISTED)
-    index, out = tmp_path / "index", tmp_path / "out.jsonl"
-    settings = WriterSettings(drafts=40)
-    facts = [fact.id for passage in open_index(index).passages() for fact in find_facts(passage)]
-    given = [CheckedQuestion(name, f"Who is {name}?", ("Venn",), "single", 1, 1, 1, ()) for name in facts]
-    write_lines(tmp_path / "given.jsonl", given)
-    how = {"device": "cpu", "out": out, "note": print, "load": lambda: ChatPolicy(Reader())}
-    with pytest.raises(BadInput, match="has a question about every fact of"):
-        write_checked("reader", index, settings, given=tmp_path / "given.jsonl", **how)
-    write_lines(tmp_path / "some.jsonl", given[:1])
-    unable = how | {"load": lambda: ChatPolicy(Reader(wordings={}))}
-    with pytest.raises(BadInput, match="none of the first"):
-        write_checked("reader", index, settings, given=tmp_path / "some.jsonl", **unable)
-    assert [path.name for path in tmp_path.glob("out*")] == []

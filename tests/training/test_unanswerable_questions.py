@@ -175,10 +175,3 @@ def test_the_number_of_drafts():
     for share, drafts, expected in ((0.0, 40, (0, 40)), (0.25, 40, (10, 30)), (0.99, 40, (39, 1)), (0.9, 1, (0, 1))):
         settings = WriterSettings(drafts=drafts, unanswerable=share)
         assert (settings.num_unanswerable, settings.num_facts) == expected
-
-
-def test_given_ones_are_not_drawn_again(pages_index):
-    passages = list(pages_index.passages())
-    drawn = [draft.id for draft in draw_unanswerable(passages, 100, 0)]
-    rest = [draft.id for draft in draw_unanswerable(passages, 100, 0, {drawn[0], drawn[1], "halm#0:16"})]
-    assert rest == drawn[2:]

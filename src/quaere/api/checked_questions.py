@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -36,26 +35,21 @@ def write_checked(
     progress: Progress = no_progress,
     dropped: Path | None = None,
     documents: Collection[str] | None = None,
-    given: Path | None = None,
     load: Callable[[], Policy] | None = None,
 ) -> Written:
     """Write questions that a model wrote and checked about an index to `out`; `BadInput` if none passed.
 
     What is finished is kept in a journal beside `out` until then, from which the same call goes on after a kill. What
     was dropped is written to `dropped` before: once `out` is there, the call is not repeated. With `documents` only
-    these are asked about, and there may be none that passed. `given` is a file of questions to go on from, which come
-    first. `load` opens the model elsewhere than in this process.
+    these are asked about, and there may be none that passed. `load` opens the model elsewhere than in this process.
     """
     settings.check()
     load = load or partial(_load, model, settings, device)
-    before = read_checked(given) if given else ()
-    written, journal = asyncio.run(_write(model, index, settings, load, out, note, progress, documents, before))
+    written, journal = asyncio.run(_write(model, index, settings, load, out, note, progress, documents))
     if dropped:
         write_lines(dropped, written.dropped)
-    if len(written.questions) == len(before) and documents is None:
+    if not written.questions and documents is None:
         journal.remove()
-        if not written.num_drafts:
-            raise BadInput(f"{given} has a question about every fact of {index}", hint="index more documents")
         raise BadInput(
             f"none of the first {written.num_drafts} drafts became a question that passed every check (most frequent "
             f"reason: {_reasons(written, 1)})",
@@ -104,7 +98,6 @@ async def _write(
     note: Callable[[str], None],
     progress: Progress,
     documents: Collection[str] | None,
-    given: Sequence[CheckedQuestion],
 ) -> tuple[Written, Journal]:
     from quaere.search.index import open_index
     from quaere.warmup.documents.checked_question import Journal
@@ -112,16 +105,13 @@ async def _write(
 
     opened = open_index(index)
     out.parent.mkdir(parents=True, exist_ok=True)
-    begun_with: dict[str, Any] = {"model": model, "index": opened.fingerprint, "settings": settings}
-    if given:
-        begun_with["given"] = hashlib.sha256(msgspec.json.encode(given)).hexdigest()
-    journal = Journal(journal_of(out), begun_with)
+    journal = Journal(journal_of(out), {"model": model, "index": opened.fingerprint, "settings": settings})
     if journal.batches:
         note(f"going on after {len(journal.batches)} finished batches ({journal.path})")
     note(f"loading {model}")
     policy = load()
     try:
-        written = await write_questions(policy, opened, settings, progress, journal, documents, given)
+        written = await write_questions(policy, opened, settings, report=progress, journal=journal, documents=documents)
     finally:
         await policy.stop()
     return written, journal

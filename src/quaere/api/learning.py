@@ -134,8 +134,9 @@ class Learning:
         """Do what is not done yet, stage by stage."""
         from quaere.api.learned_page import write_page
 
-        for name, said in self.plan.describe() if not (self.out / "after.json").exists() else ():
-            self.note(f"{name}: {said}")
+        if not (self.out / "after.json").exists():  # else all that takes time is done
+            for name, said in self.plan.describe():
+                self.note(f"{name}: {said}")
         self._stage("index", self.index, self._build_index)
         self._stage("questions", self.out / "questions.jsonl", self._write_questions)
         self._stage("split", self.out / HELD, self._hold_back)

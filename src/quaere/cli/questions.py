@@ -82,13 +82,11 @@ class CheckOptions(Struct):
         checked: write questions with short answers, each checked
         dropped: also write what was dropped, with the reasons
         max_rows: questions at once
-        given: checked questions to go on from, with another --seed: they are kept, and compared with new ones
     """
 
     checked: bool = False
     dropped: File | None = None
     max_rows: Count = 32
-    given: File | None = None
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -127,8 +125,8 @@ def _write(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    templates = "--model works with --index only: questions of a world use templates"
     lacks, exists = args.index is None or not args.model, args.out.exists() and not args.force
+    templates = "--model works with --index only: questions of a world use templates"
     refuse(
         (args.checked and lacks, "--checked needs --index and --model", "--index DIR --model NAME"),
         (args.world is not None and args.model, templates, "--index DIR"),
@@ -183,7 +181,7 @@ def _print_summary(
 
 def _write_checked(args: argparse.Namespace) -> None:
     settings = read_options(args, WriterSettings, topk=args.topk or 10, concurrency=args.max_rows)
-    place = {"device": args.device, "out": args.out, "dropped": args.dropped, "given": args.given}
+    place = {"device": args.device, "out": args.out, "dropped": args.dropped}
     with show_progress() as progress:
         written = write_checked(args.model, args.index, settings, **place, note=note_line, progress=progress)
     if args.json:
@@ -196,7 +194,8 @@ def _write_checked(args: argparse.Namespace) -> None:
         }
         print(json.dumps(counts))
         return
-    print(*summarise(written, args.out), *next_commands(args.out, args.index, args.model, args.unanswerable), sep="\n")
+    for line in (*summarise(written, args.out), *next_commands(args.out, args.index, args.model, args.unanswerable)):
+        print(line)
 
 
 def next_commands(questions: Path, index: Path, model: str, unanswerable: float = 0.0) -> tuple[str, str]:

@@ -11,7 +11,7 @@ journal.add(Batch(1, kept, dropped))        # an interrupted writer resumes afte
 import itertools
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -200,8 +200,8 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
 # ------------------------------------------------------------------------------------------------------- drafts
 
 
-def draw_drafts(passages: Sequence[Passage], num: int, seed: int, asked: Collection[str] = ()) -> list[Draft]:
-    """At most `num` drafts of single facts whose ids are not in `asked`; the folders take turns.
+def draw_drafts(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]:
+    """At most `num` drafts of single facts; the folders take turns.
 
     Otherwise a folder of change logs could get most questions. In a folder, each passage in random order gives one
     fact, then each a second one, and so on. If there are too many folders, they count as one.
@@ -210,7 +210,7 @@ def draw_drafts(passages: Sequence[Passage], num: int, seed: int, asked: Collect
     order = list(passages)
     dice.shuffle(order)
     facts = itertools.zip_longest(*(_iterate_facts(folder, dice) for folder in _split_by_folder(order)))
-    found = (fact for turn in facts for fact in turn if fact is not None and fact.id not in asked)
+    found = (fact for turn in facts for fact in turn if fact is not None)
     return [Draft(fact.id, "single", (fact,), fact.accept()) for fact in itertools.islice(found, num)]
 
 

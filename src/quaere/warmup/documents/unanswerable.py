@@ -10,7 +10,7 @@ answer mostly invents another. The question is kept if no two readings agree.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -22,7 +22,6 @@ from quaere.warmup.documents.checks import KNOWN, Examiner, find_fault, names_su
 from quaere.warmup.documents.prompts import show_place
 
 _NAMED = ("name", "identifier", "option")
-_MARK = "-unanswerable"  # at the end of ids
 _WORD = re.compile(r"[^\W_]+")
 READ, FAILED = "answered with the pages found", "a reading failed"
 
@@ -37,15 +36,11 @@ _DENIAL = re.compile(
 )
 
 
-def draw_unanswerable(passages: Sequence[Passage], num: int, seed: int, asked: Collection[str] = ()) -> list[Draft]:
-    """At most `num` drafts with ids that are not in `asked`.
-
-    They are of the passages that answerable questions are about too, so that the page does not give it away.
-    """
-    facts = {name.removesuffix(_MARK) for name in asked if name.endswith(_MARK)}
+def draw_unanswerable(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]:
+    """At most `num` drafts, of the passages that answerable questions are about too: the page does not give it away."""
     return [
-        structs.replace(draft, id=f"{draft.id}{_MARK}", kind="unanswerable", answers=())
-        for draft in draw_drafts(passages, num, seed, facts)
+        structs.replace(draft, id=f"{draft.id}-unanswerable", kind="unanswerable", answers=())
+        for draft in draw_drafts(passages, num, seed)
     ]
 
 

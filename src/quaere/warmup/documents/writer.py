@@ -33,7 +33,6 @@ from quaere.warmup.documents.checked_question import (
     WriterSettings,
     Written,
     draw_drafts,
-    recall_singles,
 )
 from quaere.warmup.documents.checks import (
     Examiner,
@@ -78,24 +77,20 @@ async def write_questions(
     report: Report = lambda doing, done, total: None,
     journal: Journal | None = None,
     documents: Collection[str] | None = None,
-    given: Sequence[CheckedQuestion] = (),
 ) -> Written:
     """Write questions about the index's documents; keep those that pass every check, without duplicates.
 
     With `documents`, facts of these alone are drafted. It stops early if the first facts give no question at all.
-    Batches that are in the journal are not asked again. `given` are questions written before: they come first, and
-    their facts are not asked about again, but compared with new ones. Chains end with new facts alone: of those that
-    failed for a given one, a second try would keep the worst.
+    Batches that are in the journal are not asked again.
     """
     settings.check()
-    writer = _Writer(policy, index, settings, report, journal, documents, given)
+    writer = _Writer(policy, index, settings, report, journal, documents)
     asked = await writer.ask_drafts()
-    new = [worded for worded in asked if worded.draft.kind == "single"]
-    if not new:
-        return Written([*given], writer.dropped, writer.num_drafts)
-    kept = [*recall_singles({one.id: one.question for one in given if one.kind == "single"}, index.passages()), *new]
+    kept = [worded for worded in asked if worded.draft.kind == "single"]
+    if not kept:
+        return Written([], writer.dropped, writer.num_drafts)
     dice = Dice(settings.seed, "compositions")
-    bridges = await asyncio.to_thread(chains.find_bridges, new, index, settings.topk)
+    bridges = await asyncio.to_thread(chains.find_bridges, kept, index, settings.topk)
     dice.shuffle(bridges)
     bridges = bridges[: int(_BRIDGES_PER_DRAFT * settings.num_facts)]
     descriptions = await writer.describe(bridges)
@@ -104,10 +99,10 @@ async def write_questions(
     wordings = await writer.word_comparisons(pairs)
     compared = comparisons.comparison_questions(pairs, wordings)
     compared += comparisons.chained_comparisons(bridges, descriptions, wordings, dice)
-    choices = await writer.ask_choices(new, dice)
-    questions = [*new, *chained, *await writer.check_comparisons(compared), *choices]
+    choices = await writer.ask_choices(kept, dice)
+    questions = [*kept, *chained, *await writer.check_comparisons(compared), *choices]
     questions += [worded for worded in asked if worded.draft.kind == "unanswerable"]
-    return Written([*given, *map(writer.finish, questions)], writer.dropped, writer.num_drafts)
+    return Written([writer.finish(worded) for worded in questions], writer.dropped, writer.num_drafts)
 
 
 class _Asking(Struct, frozen=True):
@@ -140,7 +135,6 @@ class _Writer:
         report: Report,
         journal: Journal | None,
         documents: Collection[str] | None = None,
-        given: Sequence[CheckedQuestion] = (),
     ) -> None:
         self.settings, self.report, self.journal = settings, report, journal
         self.lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
@@ -151,8 +145,7 @@ class _Writer:
         self.passages = [passage for passage in every if documents is None or passage.doc_id in documents]
         self.dropped: list[Dropped] = []
         self.num_drafts = 0
-        self.given = frozenset(_unordered(question.id) for question in given)
-        self._asked = {normalise_answer(question.question) for question in given}
+        self._asked: set[str] = set()
         self._began_at = time.monotonic()
 
     # ----------------------------------------------------------------------------------------------------- single facts
@@ -162,12 +155,13 @@ class _Writer:
         num, minutes = self.settings.num_facts, self.settings.minutes or float("inf")
         named = await asyncio.to_thread(self._draw_named)
         drafted = {draft.id for draft in named}
-        others = draw_drafts(self.passages, num - len(named), self.settings.seed, self.given | drafted)
-        if not others and not named and (self.is_partial or self.given):
+        others = [draft for draft in draw_drafts(self.passages, num, self.settings.seed) if draft.id not in drafted]
+        others = others[: num - len(named)]
+        if not others and not named and self.is_partial:
             return []
         if not others and not named:
             raise BadInput("no passage of the index states a fact to ask about", hint="index documents with sentences")
-        unsaid = draw_unanswerable(self.passages, self.settings.num_unanswerable, self.settings.seed, self.given)
+        unsaid = draw_unanswerable(self.passages, self.settings.num_unanswerable, self.settings.seed)
         per_draft = minutes / (len(others) + len(named) + len(unsaid))
         batches = [*_split(others, False, per_draft * len(others))]
         batches += _split(named, True, per_draft * (len(others) + len(named)))
@@ -192,7 +186,7 @@ class _Writer:
             self.report("looking for pages that others name", done, len(order))
 
         named = list(itertools.islice(chains.iterate_named(order, self.examiner.index, report), num))
-        return draw_drafts(named, num, self.settings.seed, self.given)
+        return draw_drafts(named, num, self.settings.seed)
 
     async def _finish_batches(self, batches: Sequence[_Asking], num_kept: int) -> list[Worded]:
         """The kept questions of all batches after the first that start in time; several run concurrently."""
@@ -435,9 +429,8 @@ class _Writer:
 
     def _keep_new(self, worded: Sequence[Worded]) -> list[Worded]:
         faults = []
-        for item in worded:
-            text = normalise_answer(item.question)
-            faults.append("was asked already" if text in self._asked or _unordered(item.draft.id) in self.given else "")
+        for text in (normalise_answer(item.question) for item in worded):
+            faults.append("was asked already" if text in self._asked else "")
             self._asked.add(text)
         return self._keep(worded, faults)
 
@@ -451,11 +444,6 @@ class _Writer:
         draft = worded.draft
         answer = draft.answers[0] if draft.answers else ""
         self.dropped.append(Dropped(draft.id, worded.question, answer, f"{draft.kind}: {reason}"))
-
-
-def _unordered(name: str) -> str:
-    """The id of a question, the same for a comparison of the same things in either order."""
-    return "|".join(sorted(name.split("|")))
 
 
 def _find_fault_of_single(worded: Worded) -> str:
