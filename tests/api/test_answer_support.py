@@ -5,7 +5,6 @@ from msgspec import structs
 
 from evaluated import NEVER_MET, NO_ROOM, answer, episode, passage, search
 from quaere.api.answer import (
-    answer_scores,
     describe_found,
     find_support,
     is_about_question,
@@ -17,6 +16,7 @@ from quaere.api.answer import (
     refuse_all_failed,
     refuse_unanswered,
     say_unproven,
+    summarise_answers,
 )
 from quaere.errors import NotFound, SamplingFailed, SearchFailed
 from quaere.records import Failure, Question
@@ -87,12 +87,13 @@ def test_a_passage_without_a_word_of_the_question_is_not_about_it():
 
 
 def test_an_answer_is_scored_where_accepted_ones_are_known():
-    assert answer_scores(episode(answer("venn"), question=Question("q", "Who?", ("Orsolya Venn", "Venn")))) == {
-        "answer/exact_match": 1.0,
-        "answer/f1": 1.0,
-    }
-    assert answer_scores(episode(search(), question=Question("q", "Who?", ("Venn",))))["answer/f1"] == 0.0
-    assert answer_scores(episode(answer("Venn"), question=Question("q", "Who?"))) == {}
+    right = episode(answer("venn"), question=Question("q", "Who?", ("Orsolya Venn", "Venn")))
+    assert read_answer(right).scores == {"answer/exact_match": 1.0, "answer/f1": 1.0}
+    assert read_answer(episode(search(), question=Question("q", "Who?", ("Venn",)))).scores["answer/f1"] == 0.0
+    assert read_answer(episode(answer("Venn"), question=Question("q", "Who?"))).scores == {}
+    doubted = read_answer(structs.replace(right, agreement=0.125), min_confidence=0.25)
+    assert doubted.abstained and doubted.scores == {"answer/exact_match": 0.0, "answer/f1": 0.0}
+    assert "0 answered, 1 not in these documents, 0 of 1 exactly right" in summarise_answers([doubted], evidence=False)
 
 
 def test_a_model_that_failed_every_time_is_an_error_and_no_answer():

@@ -15,6 +15,7 @@ from quaere.api import learning, learning_plan
 from quaere.api.checked_questions import read_checked
 from quaere.api.learning_plan import fit_steps, make_plan, time_episode
 from quaere.api.learning_request import ask_for
+from quaere.rewards.abstention import has_hidden_answer
 from village_runs import SMALL as LOOP
 
 
@@ -202,19 +203,24 @@ def test_what_the_machine_has_too_little_of(place, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_recipe_that_writes_its_own_questions_begins_with_the_checked_ones(village_paths, tmp_path):
+@pytest.mark.parametrize("recipe", ["drzero", "eve"])
+def test_a_recipe_that_writes_its_own_questions_begins_with_the_checked_ones(village_paths, tmp_path, recipe):
     index, model = village_paths
-    given = make_place((index, model, None), tmp_path, recipe="drzero")
+    given = make_place((index, model, None), tmp_path, recipe=recipe)
+    unanswerable = {"id": "Gorse#0:0-unanswerable", "question": "How old?", "answers": [], "kind": "unanswerable"}
+    with given["questions"].open("a") as file:  # no proposer's curriculum takes it
+        file.write(json.dumps({**unanswerable, "facts": 1, "searches": 1, "hops": 1, "evidence": []}) + "\n")
     settings = {**LOOP, "solver.limits": {**LOOP["solver.limits"], "sequence_tokens": 640}, "adapter.rank": 0}
-    learned = quaere.learn(index, **given, recipe="drzero", settings=settings)
-    alone = {**given, "recipe": "drzero", "out": tmp_path / "alone", "settings": {**settings, "generation.given": ""}}
+    learned = quaere.learn(index, **given, recipe=recipe, settings=settings)
+    alone = {**given, "recipe": recipe, "out": tmp_path / "alone", "settings": {**settings, "generation.given": ""}}
     stop_each(index, alone, ["0 questions to practise on but its own, 8 held back"])
     assert not (tmp_path / "alone/practice.jsonl").read_bytes()
     with quaere.Run.open(learned.out / "run") as run:
         assert run.config["generation"]["given"] == str(learned.out / "practice.jsonl")
         assert run.config["proposer"]["held_back"] == str(learned.out / "held.jsonl")
-        assert {row.protocol for row in run.index(phase="solver")} == {"drzero-solver"}
-    assert learned.after.settings["protocol"] == "drzero-solver" and learned.gain.num == 8
+        assert {row.protocol for row in run.index(phase="solver")} == {f"{recipe}-solver"}
+        assert any(has_hidden_answer(row.task_id) for row in run.index(phase="solver"))  # some are to be refused
+    assert learned.after.settings["protocol"] == f"{recipe}-solver" and learned.gain.num == 8
 
 
 def test_killed_while_it_measures_it_goes_on_from_its_answers(place, tmp_path):

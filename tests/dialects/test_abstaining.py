@@ -3,6 +3,7 @@
 import pytest
 
 import tiny
+from evaluated import passage, search
 from quaere.api.evolution import ConfigOptions
 from quaere.chat.renderer import Renderer
 from quaere.dialects.notes import Notes, read_notes
@@ -23,8 +24,11 @@ DIALECTS = sorted(set(SOLVER_DIALECTS) - set(FROM_MEMORY))
 ANSWER = f"<think>It is not there.</think><answer>{ABSTENTION.capitalize()}.</answer>"
 
 
-def ended(text, question=QUESTION, *, abstained=False, name="e"):
-    return Episode(name, SolveTask(question), "p", "m", 0, (), (), Answer(text, abstained=abstained), "answered")
+SEARCHED = (search(passage("It is old.", "halm")),)
+
+
+def ended(text, question=QUESTION, *, abstained=False, turns=SEARCHED):
+    return Episode("e", SolveTask(question), "p", "m", 0, (), turns, Answer(text, abstained=abstained), "answered")
 
 
 def opening(dialect, **how):
@@ -99,6 +103,7 @@ def test_right_earns_1_abstaining_by_whether_there_is_an_answer_and_wrong_0(dial
     paid = open_solver(dialect, abstention=REWARDS).pay(episode)
     assert paid["reward/total"] == expected
     assert paid["answer/abstained"] == float(episode.abstained)
+    assert paid["answer/unanswerable"] == float(not episode.task.question.answers)
     assert is_right(episode) is right
 
 
@@ -110,6 +115,13 @@ def test_in_a_gated_dialect_a_broken_format_is_not_paid(held, expected):
     abstained = ended(ABSTENTION, abstained=True)
     assert pay_abstention(abstained, pay, REWARDS, gated=True)["reward/total"] == expected
     assert pay_abstention(abstained, pay, REWARDS)["reward/total"] == 0.1
+
+
+@pytest.mark.parametrize(("needless", "expected"), [(0.5, 0.0), (-1.0, -1.0)])
+def test_abstaining_without_a_search_earns_nothing(needless, expected):
+    solver = open_solver("search-r1", abstention=AbstentionRewards(right=1.0, needless=needless))
+    assert solver.pay(ended(ABSTENTION, HIDDEN, abstained=True, turns=()))["reward/total"] == 0.0
+    assert solver.pay(ended(ABSTENTION, abstained=True, turns=()))["reward/total"] == expected
 
 
 def test_its_shares_are_measured_beside_what_the_dialect_measures():

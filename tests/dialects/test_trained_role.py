@@ -9,7 +9,7 @@ from quaere.errors import BadInput
 from quaere.runs import Run
 from quaere.runs.checkpoints import Best, save_checkpoint
 
-BEST = Best("solver", 1, exact_match=0.5, num_questions=8)
+BEST = Best("solver", 1, rating=0.5, num_questions=8)
 
 
 def write_roles(folder):

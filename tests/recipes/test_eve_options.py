@@ -15,7 +15,8 @@ from loopback import serve_chat
 from quaere.dialects.registry import open_solver
 from quaere.errors import SamplingFailed
 from quaere.recipes.eve import PRESETS, pay_cited_answer
-from quaere.records import Candidate, Evidence, Proposal
+from quaere.records import Candidate, Evidence, Proposal, Question
+from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, hide_answers
 from quaere.rewards.answers import contains
 from quaere.training.evidence import EvidenceConfig
 from quoting import BRIDGES, count_tokens, doer
@@ -316,6 +317,20 @@ def test_a_span_is_paid_on_top_of_what_the_solver_s_protocol_pays():
     assert pay("evalact", broken) == (0, 0, 0)
     assert pay("tool-call", held) == pay("tool-call", broken) == (0, 0.3, 0.3)
     assert pay("autorefine", broken) == pytest.approx((2 / 3, 0.3, 2 / 3 + 0.3))  # its format is no gate
+
+
+def test_a_question_with_a_hidden_answer_is_that_of_its_candidate_and_an_abstention_has_no_span():
+    """Abstaining earns 0.8 where the answer was hidden and 0.1 elsewhere, with the candidate's span quoted or not."""
+    span = "Orsolya Venn built it."
+    told = evaluated.answer(ABSTENTION)
+    told = structs.replace(told, action=structs.replace(told.action, span=span, abstained=True))
+    question = Question("q1", "Who?", ("Orsolya Venn",))
+    gold = {"q1": Candidate("q1", 1, 0, "e1", "d0", 1, "Who?", "Orsolya Venn", span=span)}
+    solver = open_solver("tool-call", evidence=True, abstention=AbstentionRewards(right=0.8, needless=0.1))
+    for asked, total in ((hide_answers(question), 0.8), (question, 0.1)):
+        episode = evaluated.episode(evaluated.search(evaluated.passage(span)), told, question=asked)
+        found = pay_cited_answer(episode, gold, EvidenceConfig(span_weight=0.3, gold="written"), solver)
+        assert (found["reward/span"], found["reward/total"]) == (0.0, total)
 
 
 @pytest.mark.parametrize(

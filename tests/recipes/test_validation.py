@@ -96,7 +96,7 @@ def test_the_best_weights_are_kept(straight):
     assert told.found == before | {10: [10], 11: [10, 11], 12: [10, 12], 13: [10, 13], 14: [10, 14]}
     assert [told.best[step] and told.best[step].step for step in (1, 3, 4, 5, 6, 7)] == [None, None, 4, 5, 6, 6]
     assert [told.best[step].step for step in (8, 10, 11, 14)] == [8, 10, 10, 10]
-    assert (told.best[7].role, told.best[7].exact_match, told.best[14].exact_match) == ("solver", 0.5, 0.9)
+    assert (told.best[7].role, told.best[7].rating, told.best[14].rating) == ("solver", 0.5, 0.9)
     # Whoever asks for the run's weights gets them, unless the last are asked for.
     assert [find_role(folder, "solver", which).step for which in (None, "best", "last", 14)] == [10, 10, 14, 14]
     assert find_role(folder, "solver").best == told.best[14] and find_role(folder, "solver", "last").best is None
@@ -109,7 +109,7 @@ def check_gone_on_with(told):
     assert solver[8] == solver[10] == solver[6]
     assert len({solver[step] for step in (3, 6, 7)}) == 3
     assert proposer[7] == proposer[1] != proposer[8]
-    assert any("best weights by validation are those of step 6: exact match 0.500" in note for note in told.notes)
+    assert any("best weights by validation are those of step 6: rated 0.500" in note for note in told.notes)
 
 
 def test_the_next_iteration_goes_on_with_the_best_weights(straight):
@@ -132,7 +132,7 @@ def test_what_a_person_sees_of_it(straight, paths, tmp_path, monkeypatch, capsys
     said = " ".join(capsys.readouterr().out.split())
     held = find_checkpoints(folder / "checkpoints")[-1].best.num_questions
     error = Best("solver", 10, 0.9, held).standard_error
-    assert f"best: step 10, exact match 0.900 ± {error:.3f} (standard error) on {held} validation questions" in said
+    assert f"best: step 10, rated 0.900 ± {error:.3f} (standard error) on {held} validation questions" in said
     for which, step in (("best", 10), ("last", 14), ("14", 14)):
         out = tmp_path / which
         assert main(["export", str(folder), "--out", str(out), "--checkpoint", which]) == 0
@@ -204,7 +204,7 @@ def test_what_is_measured_is_what_is_stored(real):
     # Validated weights are on disk, though no other step between the ends of phases is.
     assert sorted(found) == [0, 1, 3, 6, 7]
     best = max(scores, key=lambda step: (scores[step], step))
-    assert found[7] == Best("solver", best, scores[best], held)
+    assert found[7] == Best("solver", best, scores[best], held, pytest.approx(scores[best] * (1 - scores[best])))
 
 
 def test_it_is_greedy_and_by_the_weights_the_step_ends_with(real, paths, tmp_path, monkeypatch):
@@ -328,7 +328,7 @@ def test_a_rollback_forgets_a_best_that_it_discards(paths, tmp_path, monkeypatch
     assert [report.step for report in told.steps] == [1, 2, 3, 4, 5, 6, 5, 6, 7]
     assert any("went back from step 6 to step 4" in note for note in told.notes)
     last = find_checkpoints(folder / "checkpoints")[-1]
-    assert (last.step, last.best.step, last.best.exact_match) == (7, 4, 0.3)
+    assert (last.step, last.best.step, last.best.rating) == (7, 4, 0.3)
     assert find_role(folder, "solver").step == 4
 
 

@@ -56,11 +56,29 @@ def test_answers_that_are_everywhere_cannot_be_hidden(text, answers):
         ("It was built by O. Venn in 1702.", "Halm", True),
         ("Orsolya paid for it. Venn did not.", "Halm", False),
         ("Bela Orsolya Vennerby built it.", "Halm", False),
+        ("Orsolya Venn's bridge was opened in 1702.", "Halm", True),
+        ("They were Brod/Orsolya\u00a0Venn.", "Halm", True),
     ],
 )
 def test_a_passage_is_hidden_if_it_or_its_title_has_an_answer(text, title, expected):
     assert is_hidden(tiny.passage(text, title), hide_answers(QUESTION)) is expected
     assert not is_hidden(tiny.passage(text, title), QUESTION)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "expected"),
+    [
+        ("1000", "Set minimum_size=1000 in the file.", True),
+        ("1702", "It stood there 1702\u20131760.", True),
+        ("--refresh", "quaere view [--refresh|--once]", True),
+        ("cron", "cron(8) runs it", True),
+        ("9", "version 3.9", False),
+        ("cron", "crontab(5) says when", False),
+    ],
+)
+def test_an_answer_next_to_punctuation_is_hidden_too(answer, text, expected):
+    hidden = hide_answers(Question("q", "Which?", (answer,)))
+    assert bool(is_hidden(tiny.passage(text, "Halm"), hidden)) is expected
 
 
 @given(st.lists(st.text(min_size=1), max_size=3), st.text())

@@ -127,8 +127,10 @@ def test_questions_are_read_with_their_ids_sets_and_counts(hub: HubServer) -> No
         read_questions("hub:acme/qa:train", facts=(5,))
 
 
-def test_parquet_and_subsets_are_read_and_rows_without_an_answer_left_out(hub: HubServer) -> None:
-    assert [(q.id, q.answers) for q in read_questions("hub:acme/squad")] == [("a", ("Venn",))]
+def test_parquet_and_subsets_are_read_and_rows_whose_answers_are_missing_left_out(hub: HubServer) -> None:
+    asked = [(question.id, question.answers) for question in read_questions("hub:acme/squad", to_score=True)]
+    assert asked == [("a", ("Venn",)), ("b", ())]  # the documents do not answer the second, as SQuAD 2.0 has it
+    assert [question.id for question in read_source("hub:acme/squad")] == ["a"]  # to train on
     assert [(q.id, q.answers) for q in read_questions("hub:acme/many/popqa:test")] == [("3", ("Halm",))]
     asked = read_questions("hub:acme/many/nq")
     assert [(q.id, q.text) for q in asked] == [("t0", "Who?"), ("t0-2", "When?")]  # ids are unique here

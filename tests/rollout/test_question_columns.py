@@ -77,7 +77,13 @@ def test_ids_and_sets_are_kept_and_columns_of_another_meaning_ignored() -> None:
     assert read({"question": "Who?", "answers": ["V"], "evidence": [own]}).evidence[0].doc_id == "Halm"
 
 
-@pytest.mark.parametrize("empty", [[], None, {"text": [], "answer_start": []}, "", [""], " "])
+@pytest.mark.parametrize("empty", [[], {"text": [], "answer_start": []}])
+def test_an_empty_list_of_answers_says_that_there_is_none(empty: object) -> None:
+    found = read({"question": "Who?", "answers": empty})
+    assert found.names_answers and found.answers == found.to_question("q").answers == ()
+
+
+@pytest.mark.parametrize("empty", [None, {"value": "", "aliases": []}, {"value": None}, {}, "", [""], " "])
 def test_a_row_without_an_answer_is_left_out_where_others_have_one(empty: object) -> None:
     assert read({"question": "Who?", "answers": empty}) is None
     assert read({"question": " ", "answers": ["Venn"]}) is None
@@ -106,4 +112,4 @@ nested = st.recursive(
 @given(nested)
 def test_any_value_is_read_to_texts_or_left_out(value: object) -> None:
     found = read({"question": "Who?", "answers": value})
-    assert found is None or (found.answers and all(answer.strip() == answer != "" for answer in found.answers))
+    assert found is None or all(answer.strip() == answer != "" for answer in found.answers)

@@ -123,6 +123,7 @@ def test_which_checkpoint_is_picked(tmp_path):
 def test_the_standard_error_of_a_score():
     assert Best("solver", 20, 0.5, 64).standard_error == 0.0625  # sqrt(0.5 * 0.5 / 64)
     assert Best("solver", 20, 1.0, 64).standard_error == 0.0
+    assert Best("solver", 20, -0.3, 16, variance=0.64).standard_error == 0.2  # sqrt(0.64 / 16): a rating may be below 0
 
 
 def test_a_failed_write_leaves_the_older_ones_and_its_rest_is_cleared_away(tmp_path):

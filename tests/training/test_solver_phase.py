@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import tiny
+from evaluated import passage, search
 from observing_runs import SEGMENTS, Acting, Training
 from quaere.dialects.roles import Solver
 from quaere.dialects.tool_call import ToolCallSolver
@@ -112,7 +113,8 @@ class Doubting(Acting):
     def write(self, job):
         doubts = job.episode_id.endswith("a1")
         answer = Answer("not in these documents", abstained=True) if doubts else Answer("Venn")
-        return Episode(job.episode_id, job.task, "s", "m", 0, SEGMENTS, (), answer, "answered")
+        turns = (search(passage("It is old.", "halm")),)
+        return Episode(job.episode_id, job.task, "s", "m", 0, SEGMENTS, turns, answer, "answered")
 
 
 def test_hidden_questions_are_practised_in_their_share():
@@ -137,8 +139,11 @@ def test_validation_counts_abstaining_as_its_reward():
     rewards = AbstentionRewards(right=0.8, needless=0.1)
     validator = Validator(stage, ToolCallSolver(), questions, limits, **when, abstention=rewards)
     asyncio.run(validator.before(step))
-    assert step.validated_before == Validated(pytest.approx((1 + 0.1 + 0.8) / 4), 4)
+    # 1, 0, 0.1 and 0.8: their mean is 0.475, the mean of their squares 0.4125, and their variance 0.186875.
+    assert step.validated_before == Validated(pytest.approx(0.475), 4, pytest.approx(0.186875))
     assert step.metrics["validation_start/abstained"] == 0.5
+    assert step.metrics["validation_start/rating"] == pytest.approx(0.475)
+    assert [scores.get("answer/unanswerable") for _, scores in step.validation] == [None, None, None, 1.0]
 
 
 class Doubter(Acting):
@@ -161,10 +166,10 @@ class Silent(Acting):
 def test_validation_counts_right_answers_and_those_that_are_missing():
     step = Step(1, 0, "solver", 0, 0, None)
     stage = Stage(Silent(), tiny.ListSearcher())
-    when = {"every": 10, "num_steps": 50, "abstention": AbstentionRewards()}
-    validator = Validator(stage, ToolCallSolver(), QUESTIONS, SolverConfig().limits, **when)
+    validator = Validator(stage, ToolCallSolver(), QUESTIONS, SolverConfig().limits, every=10, num_steps=50)
     asyncio.run(validator.before(step))
-    assert step.validated_before == Validated(0.25, 4)
+    assert step.validated_before == Validated(0.25, 4, 0.1875)
+    assert "validation_start/rating" not in step.metrics  # nobody may abstain: it would be the exact match
     assert step.metrics["validation_start/exact_match"] == 0.25
     assert step.metrics["validation_start/unanswered"] == 0.5
     assert [scores["answer/exact_match"] for _, scores in step.validation] == [1.0, 0.0, 0.0, 0.0]

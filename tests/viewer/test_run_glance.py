@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from evaluated import passage, search
+from quaere.dialects.registry import open_solver
 from quaere.evaluation.intervals import paired_difference, unpaired_difference
 from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.scores import Evaluation, score_answering, score_episode, write_evaluation
-from quaere.records import Question
-from quaere.rewards.abstention import ABSTENTION, has_hidden_answer, hide_answers
+from quaere.records import Answer, Episode, Question, SolveTask
+from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, has_hidden_answer, hide_answers
 from quaere.runs import Run
 from quaere.runs.rows import EpisodeFilter, Outcome
+from quaere.viewer.attempt_groups import is_right
 from quaere.viewer.measurements import find_best_step, try_outcomes
 from quaere.viewer.plot import Series
 from quaere.viewer.run_folder import open_folder
@@ -106,6 +109,29 @@ def test_the_best_step_is_that_of_training(start, after, step):
     }
     assert find_best_step(lines) == step
     assert find_best_step({}) is None
+
+
+def test_where_abstaining_is_allowed_the_best_step_is_that_of_the_rating():
+    values = {"exact_match": [0.4, 0.38, 0.35], "rating": [0.4, 0.48, 0.5]}
+    lines = {}
+    for part, (start, *after) in values.items():
+        lines[f"validation_start/{part}"] = Series("", [1], [start])
+        lines[f"validation/{part}"] = Series("", [4, 8], after)
+    assert find_best_step(lines) is None  # the last one; by exact match it would be the start
+
+
+def test_refusing_a_question_that_was_written_without_an_answer_is_right(tmp_path):
+    """Its id does not say so, the metrics do."""
+    task = SolveTask(Question("halm#0:16-unanswerable", "How long is it?", ()))
+    solver = open_solver("search-r1", abstention=AbstentionRewards())
+    outcomes = (Answer("Not in these documents.", abstained=True), Answer("5 m"))
+    turns = (search(passage("It is old.", "halm")),)
+    with Run.create(tmp_path / "run", "evolve") as run:
+        for number, outcome in enumerate(outcomes):
+            episode = Episode(f"e{number}", task, "search-r1-solver", "m", 0, (), turns, outcome, "answered")
+            run.add_episode(episode, solver.pay(episode), step=1, phase="solver")
+        assert [(one.is_right, one.is_abstained) for one in run.outcomes()] == [(1, 1), (0, 0)]
+        assert [is_right(row) for row in run.index()] == [True, False]
 
 
 def test_attempts_at_a_proposers_steps_are_no_practice(tmp_path):

@@ -184,7 +184,7 @@ def test_the_best_checkpoint_is_the_one_that_the_last_one_names(tmp_path):
     client = open_client(tmp_path)
     shown = [(one["name"], one["best"]) for one in twin(client, "/run/alpha")["checkpoints"]]
     assert shown == [("step-000002", None), ("step-000004", 0.5)]
-    assert "best, exact match 0.5" in client.get("/run/alpha").text
+    assert "best, rated 0.5" in client.get("/run/alpha").text
 
 
 def test_a_run_of_an_earlier_version_is_shown(tmp_path):

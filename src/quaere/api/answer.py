@@ -1,6 +1,5 @@
 """The answer of an episode, with its evidence, searches and scores."""
 
-import re
 from collections.abc import Callable, Sequence, Set
 
 from msgspec import Struct
@@ -13,7 +12,7 @@ from quaere.evaluation.reports.lexical import content_words, list_content
 from quaere.records import Answer as FinalAnswer
 from quaere.records import Episode, Evidence, Failure, Passage, Question, SearchResult, SolveTask
 from quaere.rewards.abstention import ABSTENTION
-from quaere.rewards.answers import contains, exact_match_score, f1_score, normalise_answer
+from quaere.rewards.answers import contains, exact_match_score, f1_score, match_as_written, normalise_answer
 from quaere.search.words import stem
 
 _OPENING = "\"'(\u201c\u2018\u00ab"  # quotation marks and brackets before a name
@@ -59,6 +58,14 @@ class Answer(Struct, frozen=True):
         """What went wrong on the way: turns that could not be read, searches that failed, limits that were met."""
         return tuple(turn.failure for turn in self.episode.turns if turn.failure)
 
+    @property
+    def scores(self) -> dict[str, float]:
+        """Exact match and F1 against the accepted answers, both 0 if the agent abstained; {} without accepted ones."""
+        if not (accepted := self.question.answers):
+            return {}
+        text = "" if self.abstained else self.text
+        return {"answer/exact_match": exact_match_score(text, accepted), "answer/f1": f1_score(text, accepted)}
+
 
 def read_answer(episode: Episode, min_overlap: float = 0.0, min_confidence: float = 0.0) -> Answer:
     """The answer an episode ended with, and whether it counts as found (see `is_found`)."""
@@ -103,7 +110,7 @@ def find_support(episode: Episode) -> tuple[Evidence, Passage] | None:
     if not normalise_answer(answer) or _is_yes_or_no(answer) or episode.abstained:
         return None
     passages = shown_passages(episode)
-    written = _as_written(answer)
+    written = match_as_written(answer)
     asked = set(content_words(episode.task.question.text)) if isinstance(episode.task, SolveTask) else set()
     return _find_sentence(passages, asked, lambda text: contains(text, answer)) or _find_sentence(
         passages, asked, lambda text: written.search(text) is not None
@@ -157,13 +164,13 @@ def describe_place(found: Evidence, passage: Passage) -> str:
     return f"{passage_name(passage)}, characters {found.start} to {found.end}"
 
 
-def describe_found(episode: Episode, min_overlap: float = 0.0) -> str:
+def describe_found(episode: Episode, min_overlap: float = 0.0, min_confidence: float = 0.0) -> str:
     """The answer, and below it the sentence and the place it was found in; or that it was not found.
 
     "Orsolya Venn\\n\\nFound in: Orsolya Venn built the bridge.\\n[1] rivers.md (The Oss), characters 38 to 68"
     """
     try:
-        refuse_unanswered(episode, min_overlap)
+        refuse_unanswered(episode, min_overlap, min_confidence)
     except (NotFound, SearchFailed) as error:
         return str(error)
     assert isinstance(episode.outcome, FinalAnswer)
@@ -176,12 +183,6 @@ def describe_found(episode: Episode, min_overlap: float = 0.0) -> str:
     label = "Evidence" if quoted else found_in
     place = f"{passage_number(episode, source)} {describe_place(sentence, source)}"
     return f"{episode.outcome.text}\n\n{label}: {sentence.text}\n{place}"
-
-
-def _as_written(answer: str) -> re.Pattern[str]:
-    """Pattern of the answer as whole words, in any case and with any white space. "9" is not in "3.9"."""
-    words = r"\s+".join(map(re.escape, answer.split()))
-    return re.compile(rf"(?<!\w)(?<!\d[.,]){words}(?!\w)(?![.,]\d)", re.IGNORECASE)
 
 
 def _is_yes_or_no(answer: str) -> bool:
@@ -290,15 +291,6 @@ def refuse_unanswered(episode: Episode, min_overlap: float = 0.0, min_confidence
         raise NotFound(said, hint="other words, a larger --model, or more --max-turns")
 
 
-def answer_scores(episode: Episode) -> dict[str, float]:
-    """Exact match and F1 against the accepted answers; empty if there are none."""
-    if not isinstance(episode.task, SolveTask) or not episode.task.question.answers:
-        return {}
-    accepted = episode.task.question.answers
-    answer = episode.outcome.text if isinstance(episode.outcome, FinalAnswer) else ""
-    return {"answer/exact_match": exact_match_score(answer, accepted), "answer/f1": f1_score(answer, accepted)}
-
-
 def summarise_answers(answers: Sequence[Answer], *, evidence: bool) -> str:
     """One line on the answers to a file of questions; with `evidence`, also on their quotations.
 
@@ -310,7 +302,7 @@ def summarise_answers(answers: Sequence[Answer], *, evidence: bool) -> str:
     line += f", {num_abstained} not in these documents" if num_abstained else ""
     if num_doubted := num_answered - sum(answer.found for answer in answers):
         line += f", {num_doubted} of these not found"
-    if marked := [score for answer in answers if (score := answer_scores(answer.episode))]:
+    if marked := [answer.scores for answer in answers if answer.scores]:
         exact = sum(score["answer/exact_match"] for score in marked)
         f1 = sum(score["answer/f1"] for score in marked) / len(marked)
         line += f", {exact:.0f} of {len(marked)} exactly right, mean F1 {f1:.2f}"

@@ -236,7 +236,7 @@ class Learning:
                 hint="more documents, a larger --model, or more --minutes; with another --out",
             )
         given = "" if self.plan.practises_given else " but its own"
-        practice = practice if self.plan.practises_given else []
+        practice = self.plan.choose_practice(practice)
         write_lines(self.out / "practice.jsonl", practice)
         write_lines(path, held)
         sides = f"{len(held)} held back, {num_left_out} about both sides"

@@ -28,7 +28,7 @@ from quaere.errors import BadInput
 from quaere.policies.tinker import HOSTED
 from quaere.recipes.registry import LEARNED, Recipe, find_recipe
 from quaere.setting_types import refuse_unknown
-from quaere.warmup.documents.checked_question import WriterSettings
+from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings
 
 PLAN, HELD = "plan.json", "held.jsonl"
 
@@ -136,6 +136,11 @@ class Plan(Asked, frozen=True, kw_only=True):
     def practises_given(self) -> bool:
         """True if the questions are practised on; False if the recipe writes its own and was told to add no others."""
         return find_recipe(self.recipe).takes_questions or self.settings.get("generation.given") != ""
+
+    def choose_practice(self, questions: Sequence[CheckedQuestion]) -> list[CheckedQuestion]:
+        """Those of the questions that can be practised on: a proposer's curriculum takes none without an answer."""
+        takes_all = find_recipe(self.recipe).takes_questions
+        return [one for one in questions if takes_all or one.answers] if self.practises_given else []
 
     @property
     def expected_s(self) -> float:

@@ -282,7 +282,7 @@ class _Refresh(Learning):
         if not any(one.answers for one in (*old_held, *new_held)):
             raise BadInput("no question is left to measure with: the agent stays", hint="learn with another --out")
         Dice(self.plan.seed, "mixed", self.out.name).shuffle(old_practice)
-        practice = new_practice + old_practice[: len(new_practice)] if self.plan.practises_given else []
+        practice = self.plan.choose_practice(new_practice + old_practice[: len(new_practice)])
         write_lines(self.out / "practice.jsonl", practice)
         write_lines(path, old_held + new_held)
         sides = f"{len(old_held)} old and {len(new_held)} new held back"

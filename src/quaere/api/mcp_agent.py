@@ -63,7 +63,7 @@ class AgentTools(IndexTools):
         return AskedAnswer(
             status="answered" if answer.found else "not_in_documents" if answer.abstained else "not_found",
             answer=answer.text if answer.found else "",
-            said=answers.describe_found(episode, self._agent.min_overlap),
+            said=answers.describe_found(episode, self._agent.min_overlap, self._agent.min_confidence),
             evidence=Quotation.cut(found[1], found[0].start, found[0].text) if found and answer.found else None,
             queries=[result.query for result in answer.searches],
             passages=[FoundPassage.of(passage) for passage in shown_passages(episode)],

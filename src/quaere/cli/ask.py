@@ -19,7 +19,6 @@ from msgspec.structs import asdict
 
 from quaere.api.answer import (
     Answer,
-    answer_scores,
     find_span,
     find_support,
     refuse_all_failed,
@@ -155,8 +154,8 @@ async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: 
     answers: list[Answer] = []
     with counting("answering", len(questions)) as advance:
         async for episode in agent.play_many([SolveTask(question) for question in questions]):
-            stored.add_episode(episode, answer_scores(episode))
             answers.append(agent.read(episode))
+            stored.add_episode(episode, answers[-1].scores)
             advance("")
             if args.json:
                 _print_json(answers[-1], agent, stored)
@@ -191,7 +190,7 @@ def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
         "evidence": evidence,
         "support": support,
         "passages": [hit.passage.id for result in answer.searches for hit in result.hits],
-        "scores": answer_scores(episode),
+        "scores": answer.scores,
     }
     print(json.dumps(found_of | episode_row(episode, stored)))
 
@@ -205,7 +204,7 @@ def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, eviden
         console.print()
     rows = []
     for answer in answers:
-        question, score, is_answered = answer.question, answer_scores(answer.episode), answer.episode.end == "answered"
+        question, score, is_answered = answer.question, answer.scores, answer.episode.end == "answered"
         words = trim(answer.text, 30) if is_answered else f"({answer.episode.end})"
         words = "(abstained)" if answer.abstained else words
         doubt = " (not found)" if is_answered and not answer.found and not answer.abstained else ""

@@ -130,7 +130,7 @@ def render_training(summary: TrainingSummary, name: str) -> Group:
         parts += [Text(), *_event_lines(summary.events)]
     parts += [Text(), Text(f"checkpoints: {', '.join(summary.checkpoints) or 'none'}")]
     if best := summary.best:
-        score = f"exact match {best.exact_match:.3f} ± {best.standard_error:.3f} (standard error)"
+        score = f"rated {best.rating:.3f} ± {best.standard_error:.3f} (standard error)"
         parts.append(Text(f"best: step {best.step}, {score} on {count(best.num_questions, 'validation question')}"))
     episodes = f"{count(summary.num_episodes, 'episode')}, {summary.num_answered} answered"
     parts.append(Text(f"{episodes}; {count(len(summary.metrics), 'metric')}", "dim"))

@@ -31,7 +31,7 @@ from quaere.chat.protocol import (
     read_answer,
 )
 from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Task, Turn
-from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, is_abstention
+from quaere.rewards.abstention import ABSTENTION, UNANSWERABLE, AbstentionRewards, is_abstention
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.setting_types import check_settings
@@ -100,13 +100,16 @@ def pay_f1(episode: Episode) -> dict[str, float]:
 def pay_abstention(episode: Episode, pay: Pay, rewards: AbstentionRewards, *, gated: bool = False) -> dict[str, float]:
     """The components of `pay`, with the reward for abstaining in place of its total if the policy abstained.
 
-    If the dialect is `gated`, an episode that broke its format gets 0 all the same.
+    Abstaining without a search says nothing about the documents and earns at most 0. If the dialect is `gated`, an
+    episode that broke its format gets 0 all the same.
     """
-    parts = {**pay(episode), "answer/abstained": float(episode.abstained)}
+    assert isinstance(episode.task, SolveTask)
+    question = episode.task.question
+    parts = {**pay(episode), "answer/abstained": float(episode.abstained), UNANSWERABLE: float(not question.answers)}
     if episode.abstained:
-        assert isinstance(episode.task, SolveTask)
         held = not gated or bool(parts["format/held"])
-        parts["reward/total"] = rewards.of(episode.task.question) if held else 0.0
+        earned = rewards.of(question) if held else 0.0
+        parts["reward/total"] = earned if episode.num_searches else min(0.0, earned)
     return parts
 
 

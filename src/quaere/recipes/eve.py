@@ -43,6 +43,7 @@ from quaere.recipes.passage_clusters import embed_index, sklearn_missing
 from quaere.recipes.registry import Recipe
 from quaere.recipes.selector import Selector, SelectorSettings, last_reward, pulled_questions
 from quaere.records import Answer, Candidate, DropReason, Episode, SolveTask, Support
+from quaere.rewards.abstention import original_id
 from quaere.rewards.guards import OURS
 from quaere.rewards.proposer import brevity_score, span_reward, triple_reward
 from quaere.rollout.policy import ChatPolicy
@@ -235,19 +236,21 @@ def pay_cited_answer(
 ) -> dict[str, float]:
     """The solver's reward: its dialect's reward for the answer plus the overlap of its span with the proposer's.
 
-    Eq. 19 to 21; with tool-call the reward for the answer is exact match. If the dialect gives reward 0 for a broken
-    format (`gated`), the span earns nothing either, nor with `evidence.paid=verbatim` if it is in no text shown.
+    Eq. 19 to 21; with tool-call the reward for the answer is exact match. A span earns nothing beside an abstention,
+    nor where the dialect gives reward 0 for a broken format (`gated`), nor with `evidence.paid=verbatim` if it is in no
+    text shown.
     """
     assert isinstance(episode.task, SolveTask)
     answer = episode.outcome if isinstance(episode.outcome, Answer) else Answer("")
-    candidate = curriculum[episode.task.question.id]
+    candidate = curriculum[original_id(episode.task.question.id)]
     # A made-up span proves nothing: a solver that repeats it would be rewarded for inventing evidence. A span that a
     # person added is accepted unchecked.
     is_made_up = candidate.evidence is None and not candidate.added
     gold_span = "" if is_made_up and evidence.gold == "verbatim" else candidate.gold_span
     paid = dict(solver.pay(episode))
     is_verbatim = find_evidence(answer.span, shown_passages(episode)) is not None
-    is_unpaid = (solver.gated and not paid["format/held"]) or (evidence.paid == "verbatim" and not is_verbatim)
+    is_unproven = evidence.paid == "verbatim" and not is_verbatim
+    is_unpaid = episode.abstained or is_unproven or (solver.gated and not paid["format/held"])
     span = 0.0 if is_unpaid else span_reward(answer.span, gold_span, evidence.span_weight)
     return {
         "reward/answer": paid["reward/total"],

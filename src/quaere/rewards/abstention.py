@@ -14,10 +14,11 @@ without a right attempt any `a` above 0 gives the same advantages, because GRPO 
 from msgspec import Struct, structs
 
 from quaere.records import Passage, Question
-from quaere.rewards.answers import contains, normalise_answer
+from quaere.rewards.answers import contains, match_as_written, normalise_answer
 
 ABSTENTION = "not in these documents"
-_HIDDEN = "-hidden"  # at the end of the id of a question whose answer is hidden
+UNANSWERABLE = "answer/unanswerable"  # metric: 1 for a question without accepted answers, where abstaining is right
+HIDDEN_SUFFIX = "-hidden"  # of the id of a question whose answer is hidden
 
 
 class AbstentionRewards(Struct, frozen=True):
@@ -49,19 +50,25 @@ def hide_answers(question: Question) -> Question | None:
         normalise_answer(one) in ("", "yes", "no") or contains(question.text, one) for one in answers
     ):
         return None
-    return structs.replace(question, id=question.id + _HIDDEN, answers=(), hidden=answers, evidence=(), gold_ids=())
+    return structs.replace(
+        question, id=question.id + HIDDEN_SUFFIX, answers=(), hidden=answers, evidence=(), gold_ids=()
+    )
 
 
 def original_id(question_id: str) -> str:
     """The id of the question as it was asked before `hide_answers`: original_id("q1-hidden") == "q1"."""
-    return question_id.removesuffix(_HIDDEN)
+    return question_id.removesuffix(HIDDEN_SUFFIX)
 
 
 def has_hidden_answer(question_id: str) -> bool:
     """True for the id of a question that `hide_answers` made."""
-    return question_id.endswith(_HIDDEN)
+    return question_id.endswith(HIDDEN_SUFFIX)
 
 
 def is_hidden(passage: Passage, question: Question) -> bool:
-    """True if the passage contains an answer that is hidden from the question's searches."""
-    return any(contains(passage.titled_text, answer) for answer in question.hidden)
+    """True if the passage contains an answer that is hidden from the question's searches.
+
+    Normalised words miss answers next to punctuation: "1702" in "1702-1760", "1000" in "size=1000".
+    """
+    text = passage.titled_text
+    return any(contains(text, answer) or match_as_written(answer).search(text) for answer in question.hidden)

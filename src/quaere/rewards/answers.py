@@ -9,6 +9,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Literal
 
 Containment = Literal["words", "characters"]
@@ -90,6 +91,16 @@ def contains(text: str, answer: str, *, containment: Containment = "words") -> b
     if not needle:
         return False
     return f" {needle} " in f" {haystack} " if containment == "words" else needle in haystack
+
+
+@cache
+def match_as_written(answer: str) -> re.Pattern[str]:
+    """Pattern of the answer as whole words, in any case and with any white space. "9" is not in "3.9".
+
+    match_as_written("Orsolya Venn").search("Orsolya\nVenn's bridge") -> a match
+    """
+    words = r"\s+".join(map(re.escape, answer.split()))
+    return re.compile(rf"(?<!\w)(?<!\d[.,]){words}(?!\w)(?![.,]\d)", re.IGNORECASE)
 
 
 def gives_away(question: str, answer: str, *, containment: Containment = "words") -> bool:

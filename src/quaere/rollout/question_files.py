@@ -214,13 +214,17 @@ class Columns(Struct, frozen=True):
         return [name for name in (self.question, *self.answers, self.id, self.set, *self.own) if name]
 
     def read(self, row: dict[str, Any]) -> QuestionRow | None:
-        """The question of a row; None if it has no text, or the data set has answers and this row has none."""
+        """The question of a row; None if it has no text, or the data set has answers and this row's are missing.
+
+        An empty list of answers is not missing: it says that there is none, as in SQuAD 2.0.
+        """
         text = next(_texts(row[self.question]), "")
         answers = tuple(dict.fromkeys(answer for name in self.answers for answer in _texts(row[name])))
-        if not text or (self.answers and not answers):
+        is_missing = self.answers and not answers and not any(_says_none(row[name]) for name in self.answers)
+        if not text or is_missing:
             return None
         name, group = (value if isinstance(value, str | int) else None for value in map(row.get, (self.id, self.set)))
-        found = QuestionRow(text, "" if name is None else str(name), answers or UNSET, set=group)
+        found = QuestionRow(text, "" if name is None else str(name), answers if self.answers else UNSET, set=group)
         for field in self.own:
             with suppress(msgspec.ValidationError):  # values of another type than in a question file are ignored
                 read = msgspec.convert({"question": text, field: row[field]}, QuestionRow)
@@ -263,6 +267,11 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
                 yield from _texts(value.get(key), depth + 1)
 
 
+def _says_none(value: object) -> bool:
+    """True for an empty list, and an object of such: {"text": [], "answer_start": []}."""
+    return value == [] or (isinstance(value, dict) and bool(value) and all(map(_says_none, value.values())))
+
+
 def _split_list(text: str) -> Iterator[str]:
     """The entries of a text that is a JSON list of strings, as PopQA's answers are; any other text as it is."""
     text = text.strip()
@@ -279,7 +288,7 @@ def _read_table(
 ) -> Iterator[tuple[str, QuestionRow]]:
     """The questions of a table with columns of these `names`, with their ids; `rows_of` reads some of its columns.
 
-    Rows without a text are left out, and in a table with answers those without one. A data set may repeat an id, as
+    Rows without a text are left out, and in a table with answers those that lack them. A data set may repeat an id, as
     those that join several benchmarks do: a repeated id gets the row's number as a suffix.
     """
     columns = find_columns(names)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from quaere.disk import discard_folder, new_folder, open_regular, read_regular, remove_leftovers
 from quaere.errors import BadInput
@@ -63,20 +63,23 @@ class Manifest(Struct, frozen=True):
 
 
 class Best(Struct, frozen=True):
-    """The checkpoint with a role's best weights so far, by exact match on the validation questions.
+    """The checkpoint with a role's best weights so far, by its rating on the validation questions.
 
-    Best(role="solver", step=20, exact_match=0.42, num_questions=64).standard_error == 0.062
+    Best(role="solver", step=20, rating=0.42, num_questions=64, variance=0.2436).standard_error == 0.062
     """
 
     role: str
     step: int
-    exact_match: float
+    # Exact match, in which abstaining counts as its reward where it is allowed; the stored name is older than this.
+    rating: float = field(name="exact_match")
     num_questions: int
+    variance: float | None = None  # of a question's rating; None is from before it was stored, when ratings were 0 or 1
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the exact match: differences of this size between checkpoints are noise."""
-        return math.sqrt(self.exact_match * (1 - self.exact_match) / self.num_questions)
+        """Standard error of the rating: differences of this size between checkpoints are noise."""
+        variance = self.rating * (1 - self.rating) if self.variance is None else self.variance
+        return math.sqrt(max(0.0, variance) / self.num_questions)
 
 
 class Checkpoint(Struct, frozen=True):

@@ -25,7 +25,7 @@ from quaere.errors import BadInput, nearest_hint
 from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
-from quaere.rewards.abstention import ABSTENTION
+from quaere.rewards.abstention import ABSTENTION, HIDDEN_SUFFIX, UNANSWERABLE
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked, read_frame, refuse_special
 from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned
 from quaere.runs.rows import (
@@ -55,7 +55,11 @@ _OUTCOMES = {
     "right": '"answer/exact_match": 1.0',
     "abstained": '"answer/abstained": 1.0',
     "said": ABSTENTION,
+    "unanswerable": f'"{UNANSWERABLE}": 1.0',
+    "hidden": f"%{HIDDEN_SUFFIX}",
 }
+_IS_ABSTAINED = "(INSTR(metrics, :abstained) > 0 OR answer IS :said)"
+_IS_UNANSWERABLE = "(INSTR(metrics, :unanswerable) > 0 OR task_id LIKE :hidden)"  # older runs store the id alone
 
 
 class RunReader:
@@ -152,8 +156,9 @@ class RunReader:
         wanted = {name: json.dumps(list(values)) for name, values in given.items() if values is not None}
         among = [f"{name} IN (SELECT value FROM json_each(:{name}))" for name in wanted]
         rows = self._query_plain(
-            "SELECT id, task_id, question, answer, step, phase, INSTR(metrics, :right) > 0, "
-            "INSTR(metrics, :abstained) > 0 OR answer IS :said FROM episodes "
+            "SELECT id, task_id, question, answer, step, phase, "
+            f"CASE WHEN {_IS_UNANSWERABLE} THEN {_IS_ABSTAINED} ELSE INSTR(metrics, :right) > 0 END, "
+            f"{_IS_ABSTAINED} FROM episodes "
             f"WHERE {' AND '.join([*among, 'INSTR(metrics, :scored)'])} ORDER BY number",
             _OUTCOMES | wanted,
         )[1]

@@ -83,6 +83,8 @@ class EpisodeRow(Struct, frozen=True):
 class Outcome(NamedTuple):
     """How a scored attempt at a question ended: right, abstained, or (neither) wrong.
 
+    Where the question has no answer, abstaining is right.
+
     Outcome(id="i0-s3-q1-a0", task_id="q1", question="Who built it?", answer="Brod", step=4, phase="solver",
             is_right=0, is_abstained=0)
     """

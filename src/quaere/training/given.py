@@ -54,7 +54,7 @@ ROLES = ("solver",)
 def read_source(source: str, root: Path | None = None, *, answered: bool = True) -> list[Question]:
     """Questions of a file, of the hub, or of a run's curriculum by its directory or its name under `root`.
 
-    With `answered`, every question must have an answer.
+    With `answered`, every question must have an answer; those of the hub that have none are left out.
 
     read_source("train.jsonl"); read_source("hub:acme/qa:train"); read_source("drzero-1")
     """
@@ -62,6 +62,8 @@ def read_source(source: str, root: Path | None = None, *, answered: bool = True)
         raise BadInput("no questions are given: a question file or a run is needed", hint="--questions FILE|RUN")
     found = find_source(source, root or runs_root())
     questions = read_questions(found) if is_hub(found) or Path(found).is_file() else _read_run(Path(found))
+    if answered and is_hub(found):  # nobody can take them out there
+        questions = [question for question in questions if question.answers] or questions
     if answered:
         _refuse_unanswerable(questions, source)
     return questions

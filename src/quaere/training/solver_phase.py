@@ -6,20 +6,20 @@ Some of its questions are held back from training; exact match on them selects t
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import fmean, pvariance
 
 from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.registry import FROM_MEMORY, SolverDialectName, check_turns, find_dialect, open_solver
-from quaere.dialects.roles import AnswerScore, Credit, DialectSettings, Solver, refuses_rightly
+from quaere.dialects.roles import AnswerScore, Credit, DialectSettings, Solver, read_outcome, refuses_rightly
 from quaere.errors import BadInput
 from quaere.grouping import grouped
 from quaere.objectives import DELTA
 from quaere.objectives.policy_gradient import Advantages, grpo
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Question, SolveTask
-from quaere.rewards.abstention import AbstentionRewards
+from quaere.rewards.abstention import UNANSWERABLE, AbstentionRewards
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
@@ -60,7 +60,8 @@ class AbstentionSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         allowed: The prompt offers to abstain. [Quaere]
-        reward: Reward for abstaining from a question without an answer; a right answer earns 1, a wrong one 0. [Quaere]
+        reward: Reward for abstaining, after a search, from a question without an answer; a right answer earns 1, a
+            wrong one 0. [Quaere]
         needless: Reward for abstaining from a question that has an answer. Above 0, the solver also learns to abstain
             where it is unsure, and gives fewer right answers; below 0, a wrong answer is better. [Quaere]
         hidden_share: Share of the questions of a step whose answers are hidden from their searches, so that they cannot
@@ -209,8 +210,8 @@ async def practise(
     drawing, abstention = Drawing(config.batch, num_steps, config.max_draws, config.several_share), config.abstention
     if abstention.allowed:
         held_back = hide_some(held_back, abstention.hidden_share, derive_seed(seed, "hidden"))
-    how: dict[str, Any] = {"every": validation.every, "num_steps": num_steps, "abstention": abstention.rewards}
-    validator = Validator(stage, solver.protocol, held_back, config.limits, **how)
+    rewards = abstention.rewards if abstention.allowed else None
+    validator = Validator(stage, solver.protocol, held_back, config.limits, validation.every, num_steps, rewards)
     for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
         if step.number == 0 and num_steps < config.steps:
             training.reporter.note(
@@ -303,7 +304,7 @@ def hold_back(
 class Validator:
     """Evaluates the solver greedily on the held-back questions at certain steps of its phase.
 
-    A checkpoint is rated by exact match, in which an episode that abstained counts as its reward (`abstention`).
+    A checkpoint is rated by exact match, in which an episode that abstained counts as its reward if it may abstain.
 
     Validator(stage, ToolCallSolver(), held_back, Limits(), every=10, num_steps=50, abstention=AbstentionRewards())
     """
@@ -314,7 +315,7 @@ class Validator:
     limits: Limits
     every: int
     num_steps: int
-    abstention: AbstentionRewards
+    abstention: AbstentionRewards | None = None
 
     async def before(self, step: Step) -> None:
         """Evaluate the weights at the start of the phase, in its first step."""
@@ -344,22 +345,22 @@ class Validator:
             step.metrics[f"{name}/{part}"] = sum(scores[f"answer/{part}"] for _, scores in scored) / len(scored)
         answered = sum(isinstance(episode.outcome, Answer) for episode, _ in scored)
         step.metrics[f"{name}/unanswered"] = 1 - answered / len(scored)
-        tasks = [episode.task for episode, _ in scored if episode.abstained]
-        abstained = [task.question for task in tasks if isinstance(task, SolveTask)]
-        if abstained:
-            step.metrics[f"{name}/abstained"] = len(abstained) / len(scored)
-        paid = sum(map(self.abstention.of, abstained)) / len(scored)
-        return Validated(step.metrics[f"{name}/exact_match"] + paid, len(scored))
+        ratings = [self._rate(episode, scores["answer/exact_match"]) for episode, scores in scored]
+        if self.abstention:
+            step.metrics[f"{name}/abstained"] = sum(episode.abstained for episode, _ in scored) / len(scored)
+            step.metrics[f"{name}/rating"] = fmean(ratings)
+        return Validated(fmean(ratings), len(scored), pvariance(ratings))
+
+    def _rate(self, episode: Episode, exact_match: float) -> float:
+        assert isinstance(episode.task, SolveTask)
+        return self.abstention.of(episode.task.question) if self.abstention and episode.abstained else exact_match
 
 
 def score_answer(episode: Episode) -> dict[str, float]:
-    """Exact match and F1 of the answer; both are 0 without an answer."""
-    assert isinstance(episode.task, SolveTask)
-    accepted = episode.task.question.answers
-    if not isinstance(episode.outcome, Answer):
-        return {"answer/exact_match": 0.0, "answer/f1": 0.0}
-    text = episode.outcome.text
-    return {"answer/exact_match": exact_match_score(text, accepted), "answer/f1": f1_score(text, accepted)}
+    """Exact match and F1 of the answer, both 0 without an answer, and whether the question has no accepted one."""
+    text, accepted = read_outcome(episode)
+    scores = {"answer/exact_match": exact_match_score(text, accepted), "answer/f1": f1_score(text, accepted)}
+    return scores if accepted else {**scores, UNANSWERABLE: 1.0}
 
 
 def plan_validation(settings: ValidationSettings) -> tuple[str, str]:

@@ -38,13 +38,14 @@ _GIB = 2**30
 
 
 class Validated(Struct, frozen=True):
-    """Exact match on the validation questions; where a solver may abstain, abstaining counts as its reward.
+    """Rating on the validation questions: exact match; where a solver may abstain, abstaining counts as its reward.
 
-    Validated(exact_match=0.42, num_questions=64)
+    Validated(rating=0.42, num_questions=64, variance=0.2436)
     """
 
-    exact_match: float
+    rating: float
     num_questions: int
+    variance: float | None = None  # of a question's rating
 
 
 @dataclass(eq=False)

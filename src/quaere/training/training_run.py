@@ -229,8 +229,8 @@ class TrainingRun:
             return
         self.actors.load_role(found.path, role)
         self.reporter.note(
-            f"the {role}'s best weights by validation are those of step {best.step}: exact match "
-            f"{best.exact_match:.3f} (standard error {best.standard_error:.3f}, {best.num_questions} questions)"
+            f"the {role}'s best weights by validation are those of step {best.step}: "
+            f"rated {best.rating:.3f} (standard error {best.standard_error:.3f}, {best.num_questions} questions)"
         )
 
     # -------------------------------------------------------------------------------------------------------- details
@@ -314,10 +314,10 @@ class TrainingRun:
             # `take_best` restored its weights and they have not changed since, so this checkpoint has them as well.
             best = structs.replace(best, step=step.step)
         if before := step.validated_before:
-            best = Best(role, self._position, before.exact_match, before.num_questions)
+            best = Best(role, self._position, before.rating, before.num_questions, before.variance)
         after = step.validated_after
-        if after and (best is None or after.exact_match >= best.exact_match):
-            best = Best(role, step.step, after.exact_match, after.num_questions)
+        if after and (best is None or after.rating >= best.rating):
+            best = Best(role, step.step, after.rating, after.num_questions, after.variance)
         return best
 
     def _act_on(self, alarms: list[Alarm]) -> None:

@@ -23,7 +23,7 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.evaluation.qa.curriculum_quality import Asked, find_gap
 from quaere.grouping import group_by
 from quaere.records import Answer, EndReason, Episode, Evaluate, Malformed, Proposal, Search, SolveTask, Turn
-from quaere.rewards.abstention import has_hidden_answer, is_abstention
+from quaere.rewards.abstention import UNANSWERABLE, has_hidden_answer, is_abstention
 from quaere.rewards.answers import normalise_answer
 from quaere.runs.rows import EpisodeFilter, EpisodeGroup, EpisodeRow
 from quaere.viewer.page_formats import ListPage, PageNumber, copy_fields, cut_page
@@ -276,11 +276,12 @@ def is_abstained(row: EpisodeRow) -> bool:
 
 
 def is_right(row: EpisodeRow) -> bool | None:
-    """True for a right answer, and for abstaining where the answer was hidden from the search; None if not scored."""
+    """True for a right answer, and for abstaining where the question has none; None if not scored."""
     exact = row.metrics.get("answer/exact_match", math.nan)
     if math.isnan(exact):
         return None
-    return is_abstained(row) if has_hidden_answer(row.task_id) else exact == 1
+    is_unanswerable = row.metrics.get(UNANSWERABLE) == 1 or has_hidden_answer(row.task_id)  # older runs: the id alone
+    return is_abstained(row) if is_unanswerable else exact == 1
 
 
 def count_right(rows: Sequence[EpisodeRow]) -> int | None:

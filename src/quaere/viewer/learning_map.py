@@ -254,10 +254,8 @@ def _column(places: Sequence[tuple[int, int]]) -> Column:
 
 
 def count_cell(attempts: Sequence[Outcome]) -> Cell:
-    """The attempts at one question, counted; refusing is right if its answer was hidden."""
-    num_abstained = sum([one.is_abstained for one in attempts])
-    is_hidden = has_hidden_answer(attempts[0].task_id)
-    num_right = num_abstained if is_hidden else sum([one.is_right for one in attempts])
+    """The attempts at one question, counted."""
+    num_right, num_abstained = sum([one.is_right for one in attempts]), sum([one.is_abstained for one in attempts])
     return Cell(num_right, num_abstained, len(attempts), attempts[-1].step)
 
 

@@ -122,7 +122,7 @@ def find_best_step(lines: Mapping[str, Series]) -> int | None:
 
     The rule is that of training: among equals the later. The step before the first stands for the weights before it.
     """
-    start, after = (lines.get(f"{name}/exact_match") for name in (_START, VALIDATION))
+    start, after = (lines.get(f"{name}/rating") or lines.get(f"{name}/exact_match") for name in (_START, VALIDATION))
     if start is None or after is None:
         return None
     first = start.steps[-1]
@@ -193,26 +193,21 @@ def try_outcomes(run: str, outcomes: Iterable[Outcome]) -> dict[str, Tried]:
     tried = {}
     for id, all_of in group_by(outcomes, lambda one: one.task_id).items():
         group = [one for one in all_of if one.step == all_of[0].step]
-        shown, share = find_typical(group), sum(map(is_right, group)) / len(group)
+        shown, share = find_typical(group), sum(one.is_right for one in group) / len(group)
         tried[id] = Tried(run, shown.id, shown.step, shown.answer, share, len(group), bool(shown.is_abstained))
     return tried
 
 
 def find_typical(group: Sequence[Outcome]) -> Outcome:
     """The attempt that stands for the others did as most did: it is right, or has the most frequent wrong answer."""
-    right = [one for one in group if is_right(one)]
-    alike = group_by([one for one in group if not is_right(one)], lambda one: one.answer).values()
+    right = [one for one in group if one.is_right]
+    alike = group_by([one for one in group if not one.is_right], lambda one: one.answer).values()
     return (right if 2 * len(right) > len(group) else max(alike, key=len))[0]
 
 
 def is_start(one: Outcome) -> bool:
     """True for an answer to a held-back question before the first step of a phase."""
     return one.phase == VALIDATION and f"-{_START}-" in one.id
-
-
-def is_right(one: Outcome) -> bool:
-    """True for a right answer, and for abstaining where the answer was hidden from the search."""
-    return bool(one.is_abstained if has_hidden_answer(one.task_id) else one.is_right)
 
 
 # ----------------------------------------------------------------------------------------------------------- questions

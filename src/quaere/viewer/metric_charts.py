@@ -67,7 +67,7 @@ _CHARTS = (
     ("Reward", "Mean reward", "reward/mean reward/share"),
     ("Reward", "Mean reward by searches needed", "reward/mean_n*"),
     ("Reward", "Reward components", "reward/*"),
-    ("Answers", "Exact match", "answer/exact_match validation/exact_match"),
+    ("Answers", "Exact match", "answer/exact_match validation/exact_match validation/rating"),
     ("Answers", "Exact match by searches needed", "answer/exact_match_n* validation/exact_match_n*"),
     ("Answers", "Other scores of answers", "answer/* validation/f1 validation/unanswered"),
     ("Difficulty of the questions", "Mean pass rate", "passes/mean"),

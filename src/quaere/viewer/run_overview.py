@@ -225,7 +225,7 @@ def _read_checkpoints(path: Path) -> list[CheckpointName]:
     found = find_checkpoints(path / "checkpoints")
     best = found[-1].best if found else None
     return [
-        CheckpointName(each.path.name, each.step, best.exact_match if best and best.step == each.step else None)
+        CheckpointName(each.path.name, each.step, best.rating if best and best.step == each.step else None)
         for each in found
     ]
 
