@@ -92,11 +92,12 @@ def evaluate(
 
     `questions` is a JSONL file or a data set of the hub (`hub:OWNER/NAME:SPLIT`), of which `limit` and `facts` may take
     a part, or a list of questions. The protocol, the limits and whether it may abstain are the agent's: one that was
-    taught nothing may, and `quaere eval` asks it without. `judge`, for an agent asked for evidence, says whether the quoted sentence supports the answer: "string" for a check by words, else a model as for
-    `Agent`; its accuracy is measured first, on `judge_items` questions. `gold_sets` are the
-    sets whose `gold_ids` are complete; None means those that have them throughout. With `hide_answers`, each question
-    is asked a second time with passages that contain its answers left out, if that makes it unanswerable. Every
-    episode is stored in the directory `run`, if one is named; called again after a stop, the others are answered.
+    taught nothing may, and `quaere eval` asks it without. `judge`, for an agent asked for evidence, says whether the
+    quoted sentence supports the answer: "string" for a check by words, else a model as for `Agent`; its accuracy is
+    measured first, on `judge_items` questions. `gold_sets` are the sets whose `gold_ids` are complete; None means those
+    that have them throughout. With `hide_answers`, each question is asked a second time with passages that contain its
+    answers left out, if that makes it unanswerable. Every episode is stored in the directory `run`, if one is named;
+    called again after a stop, the others are answered.
     `known` are episodes of the same weights: those whose searches find the same now are not played again.
     """
     asked = list(
