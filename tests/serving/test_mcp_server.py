@@ -101,13 +101,14 @@ async def test_a_model_is_asked_over_stdio(documents):
         return f"<evidence>{SENTENCE}</evidence><answer>May 2019</answer>"
 
     with serve_chat(say) as endpoint:
-        async with over_stdio("mcp", "--index", documents.path, "--model", f"openai:m@{endpoint}") as client:
+        voted = ("--attempts", "2", "--min-confidence", "0.5")
+        async with over_stdio("mcp", "--index", documents.path, "--model", f"openai:m@{endpoint}", *voted) as client:
             tools = (await client.list_tools()).tools
             assert [tool.name for tool in tools] == TOOLS
             # Only what a remote model answers is open to the world.
             assert [tool.annotations.open_world_hint for tool in tools] == [False, False, True, True]
             found = (await client.call_tool("ask", {"question": "When did we move the backups?"})).structured_content
-    assert (found["status"], found["answer"]) == ("answered", "May 2019")
+    assert (found["status"], found["answer"], found["confidence"]) == ("answered", "May 2019", 1.0)  # both agree
     check_quotation(found["evidence"], documents)
 
 

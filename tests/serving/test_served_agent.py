@@ -9,7 +9,7 @@ from msgspec import structs
 
 import tiny
 from asked import SCRIPTS, ByQuestion, wait_until, write_documents
-from backups import SENTENCE
+from backups import SENTENCE, call
 from quaere.api.served_agent import ServedAgent
 from quaere.chat.renderer import Renderer
 from quaere.dialects.notes import Notes
@@ -28,11 +28,11 @@ def documents(tmp_path_factory):
 
 
 @contextmanager
-def serving_agent(index, notes=NOTES, **options):
+def serving_agent(index, notes=NOTES, attempts=1, **options):
     """A client of a server whose agent follows the script of its question; `sampler` is that of the script."""
     tokenizer = tiny.tokenizer()
     sampler = ByQuestion(tokenizer, {"without proof": SCRIPTS["without proof"], **SCRIPTS})
-    agent = ServedAgent(TokenPolicy(sampler, Renderer(tokenizer)), index, notes)
+    agent = ServedAgent(TokenPolicy(sampler, Renderer(tokenizer)), index, notes, attempts=attempts)
     with serving(agent=agent, **options) as client:
         client.sampler = sampler
         yield client
@@ -74,6 +74,16 @@ def test_what_is_not_found_is_said(client, documents):
 def test_an_abstention_says_what_was_searched_for(client):
     said = text_of(client.chat("What is not said?", max_tokens=None))
     assert said == "not in these documents; searched for: Korrin; Korrin hills"
+
+
+def test_of_several_attempts_the_answer_of_most_counts_unless_too_few_give_it(documents):
+    with serving_agent(documents, attempts=5) as client:
+        said = {"ask-0-a1": "Korrin", **{f"ask-1-a{number}": f"in {2010 + number}" for number in range(5)}}
+        client.sampler._scripts = {name: [call("backups"), f"<answer>{one}</answer>"] for name, one in said.items()}
+        assert text_of(client.chat(WITHOUT_PROOF, max_tokens=None)).startswith("May 2019\n\nFound in")
+        assert text_of(client.chat(WITHOUT_PROOF, max_tokens=None)) == (
+            "not in these documents (it has an answer, with a confidence of 0.20, below 0.25); searched for: backups"
+        )
 
 
 def test_a_stream_has_the_same_text_and_the_usage(client):

@@ -30,7 +30,6 @@ from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.records import Question, SolveTask
-from quaere.setting_types import PositiveCount
 
 if TYPE_CHECKING:
     from quaere.api.agent import OpenAgent
@@ -51,10 +50,6 @@ class AskOptions(options.AskedOptions, kw_only=True):
             counts)
         abstention: let the model answer that the documents do not say (default: as it was trained; on for a model that
             was taught nothing)
-        attempts: answer each question N times, and take the answer that most attempts give
-        min_confidence: least confidence of an answer: the share of attempts that agree on it, or of a single attempt
-            the geometric mean of its tokens' probabilities; one below it counts as an abstention (default: 0.25 with
-            several attempts, else 0)
         solver_dialect: prompts and protocol of the model (default: as it was trained, else tool-call)
         show: with --questions: also print the first episode in full
     """
@@ -63,8 +58,6 @@ class AskOptions(options.AskedOptions, kw_only=True):
     evidence: bool | None = None
     min_overlap: Annotated[float, "X", Meta(ge=0, le=1)] | None = None
     abstention: bool | None = None
-    attempts: PositiveCount = 1
-    min_confidence: Annotated[float, "X", Meta(ge=0, le=1)] | None = None
     solver_dialect: Annotated[str, options.Flag(choices=SOLVER_DIALECTS)] | None = None
     show: bool = False
 
@@ -96,6 +89,7 @@ def _run(args: argparse.Namespace) -> None:
 fill = options.command(
     _run,
     AskOptions,
+    options.VotingOptions,
     options.PlainOption,
     options.RunsFolder,
     options.group("limits", AskLimits, about="default: as the model was trained, else the values in parentheses"),

@@ -83,9 +83,6 @@ class EvalOptions(Struct):
         abstention: let the model answer that the documents do not say (default: as it was trained)
         hide_answers: ask each question a second time, with all passages that contain its answers left out: it should
             then abstain
-        attempts: answer each question N times at temperature 1, and score the answer that most attempts give
-        min_confidence: least share of attempts that must agree, or of a single attempt the least probability of its
-            answer; an answer below it counts as an abstention (default: 0.25 with several attempts, else 0)
     """
 
     questions: options.QuestionPlace | None = None
@@ -98,8 +95,6 @@ class EvalOptions(Struct):
     guided: bool | None = None
     abstention: bool | None = None
     hide_answers: bool = False
-    attempts: PositiveCount = 1
-    min_confidence: Annotated[float, "X", Meta(ge=0, le=1)] | None = None
 
 
 class EvidenceOptions(Struct):
@@ -226,6 +221,7 @@ fill = options.command(
     SuiteOption,
     options.group("model to evaluate", EvaluatedModel),
     EvalOptions,
+    options.VotingOptions,
     options.group("evidence", EvidenceOptions),
     options.group("limits", EvalLimits, about="default: as the model was trained, else those of the paper"),
     options.group("engine", options.EngineOptions),

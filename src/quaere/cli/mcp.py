@@ -78,13 +78,14 @@ def _open_tools(args: argparse.Namespace) -> IndexTools:
     from quaere.api.agent import open_agent
     from quaere.api.mcp_agent import AgentTools
 
-    agent = asyncio.run(open_agent(args.model, searcher, limits={}, **options.sampling_settings(args)))
-    return AgentTools(index, agent, args.model)
+    how = options.sampling_settings(args) | {"attempts": args.attempts, "min_confidence": args.min_confidence}
+    return AgentTools(index, asyncio.run(open_agent(args.model, searcher, limits={}, **how)), args.model)
 
 
 fill = options.command(
     _run,
     McpOptions,
+    options.VotingOptions,
     options.group("address and access of --http", options.ServerOptions),
     options.group("sampling", options.SamplingOptions),
     description="""\

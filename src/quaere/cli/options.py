@@ -323,6 +323,20 @@ class SamplingOptions(PrecisionOptions):
     seed: int = 0
 
 
+class VotingOptions(Struct, kw_only=True):
+    """Several attempts at a question.
+
+    Attributes:
+        attempts: answer each question N times at temperature 1, and take the answer that most attempts give
+        min_confidence: least confidence of an answer: the share of attempts that agree on it, or of a single attempt
+            the geometric mean of its tokens' probabilities; one below it counts as an abstention (default: 0.25 with
+            several attempts, else 0)
+    """
+
+    attempts: PositiveCount = 1
+    min_confidence: Annotated[float, "X", Meta(ge=0, le=1)] | None = None
+
+
 class EngineOptions(PrecisionOptions):
     """How a model is run on many tasks.
 

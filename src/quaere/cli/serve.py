@@ -69,8 +69,8 @@ def _run(args: argparse.Namespace) -> None:
     documents = Documents(index, args.retriever_topk) if index is not None else None
     policy, notes = _open_policy(args)
     name = args.name or Path(policy.name).name
-    guide = {"needs_guide": needs_guide(args.model)}
-    agent = ServedAgent(policy, index, notes, **guide) if index is not None and notes is not None else None
+    how = {"needs_guide": needs_guide(args.model), "attempts": args.attempts, "min_confidence": args.min_confidence}
+    agent = ServedAgent(policy, index, notes, **how) if index is not None and notes is not None else None
     bounds = {"max_tokens": args.max_tokens, "max_waiting": args.max_waiting, "temperature": args.temperature}
     service = Service(name=name, policy=policy, embedder=embedder, documents=documents, agent=agent, **bounds)
 
@@ -88,7 +88,7 @@ def _run(args: argparse.Namespace) -> None:
 
 fill = options.command(
     _run,
-    options.group("model and documents", ServedModel, options.RunsFolder),
+    options.group("model and documents", ServedModel, options.VotingOptions, options.RunsFolder),
     options.group("address and access", options.ServerOptions),
     options.group("engine", ServingEngine),
     description="""\
