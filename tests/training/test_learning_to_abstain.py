@@ -86,5 +86,7 @@ def test_it_abstains_where_the_answer_is_hidden(tmp_path, seed):
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])])
 def test_it_stops_to_abstain_if_that_is_not_paid(tmp_path, seed):
-    _, refused, _ = learn(tmp_path, seed, AbstentionRewards(right=0.0), 25)
-    assert refused < 0.2  # six seeds: at most 0.06 in the last step
+    needless, refused, right = learn(tmp_path, seed, AbstentionRewards(right=0.0), 25)
+    # Six seeds, the last five steps: at most 0.03 and 0.1, at least 0.92: it answers, and did not just collapse.
+    assert needless < 0.2 and refused < 0.2
+    assert right > 0.8
