@@ -147,6 +147,9 @@ def test_results_are_compared_over_answerable_questions():
     assert compare(evaluation("x", ours.items[0]), theirs).refused is None
     arms = compare_arms("ours", [ours], "theirs", [theirs])
     assert (arms.exact_match.mean, arms.exact_match.num) == (0.0, 2)
+    assert (arms.refused.mean, arms.refused.num) == (1.0, 1)
+    with pytest.raises(BadInput, match="share no answerable question"):
+        compare_arms("x", [evaluation("x", ours.items[2])], "theirs", [theirs])
 
 
 def test_a_file_has_what_is_not_usual_only(tmp_path):

@@ -423,6 +423,7 @@ def _difference_line(evaluation: Scored, other: Scored, difference: Difference |
 def _arm_line(arm: ArmDifference) -> str:
     """A difference of arms: over questions and seeds, and over the seeds' means alone."""
     measures = {"EM": arm.exact_match, "F1": arm.f1, "EM without yes/no and choices": arm.open_exact_match}
+    measures["unanswerable refused"] = arm.refused
     found = [
         f"{word} {between(interval, '+')} ({100 * interval.smallest:.1f})"
         + (f", t over seeds [{100 * seeds.low:+.1f}, {100 * seeds.high:+.1f}]" if (seeds := interval.by_seed) else "")

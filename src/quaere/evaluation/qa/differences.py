@@ -60,6 +60,8 @@ class Difference(Struct, frozen=True):
 class ArmDifference(Struct, frozen=True):
     """One arm minus another over the questions that all their results share; an arm has one result per training seed.
 
+    `refused` is the difference in the share of unanswerable questions that were refused.
+
     ArmDifference(name="evolved", other="warm", num_seeds=(3, 3), exact_match=SeededInterval(...), f1=...)
     """
 
@@ -69,6 +71,7 @@ class ArmDifference(Struct, frozen=True):
     exact_match: SeededInterval
     f1: SeededInterval
     open_exact_match: SeededInterval | None = None
+    refused: SeededInterval | None = None
 
 
 def compare(ours: Scored, theirs: Scored) -> Difference | None:
@@ -127,9 +130,11 @@ def compare_arms(
     """One arm minus another over questions and seeds; `same_start` as in `seeded_difference`."""
     sides = [[{item.key: item for item in scored.items} for scored in arm] for arm in (ours, theirs)]
     files = [file for side in sides for file in side]
-    keys = [key for key, item in files[0].items() if item.answerable and all(key in file for file in files)]
+    shared = {key: item for key, item in files[0].items() if all(key in file for file in files)}
+    keys = [key for key, item in shared.items() if item.answerable]
+    unanswerable = [key for key, item in shared.items() if not item.answerable]
     if not keys:
-        raise BadInput(f"the files of {name} and {other} share no question")
+        raise BadInput(f"the files of {name} and {other} share no answerable question")
     if same_start and len(ours) != len(theirs):
         raise BadInput(f"paired seeds: {name} has {len(ours)} files and {other} has {len(theirs)}")
 
@@ -142,4 +147,5 @@ def compare_arms(
     is_split = all(kinds.values()) and 0 < len(opened) < len(keys)
     exact_match, f1 = (differ(field, keys) for field in ("exact_match", "f1"))
     apart = differ("exact_match", opened) if is_split else None
-    return ArmDifference(name, other, (len(ours), len(theirs)), exact_match, f1, apart)
+    refused = differ("right", unanswerable) if unanswerable else None
+    return ArmDifference(name, other, (len(ours), len(theirs)), exact_match, f1, apart, refused)
