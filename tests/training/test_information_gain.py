@@ -120,7 +120,7 @@ def test_credits_are_the_gains_relative_to_those_of_other_attempts_at_the_questi
     alone = structs.replace(one, task=SolveTask(structs.replace(QUESTION, id="q2")), turns=one.turns[:1])
     step, stage = SimpleNamespace(learner=Told(), metrics={}), SimpleNamespace()
     stage.actors = SimpleNamespace(policy=SimpleNamespace(renderer=RENDERER))
-    config = SolverConfig(information_gain=0.5, delta=0)
+    config = SolverConfig(information_gain=0.5, delta=0, min_gain_std=0)
     credits = give_credit(step, stage, [one, two, alone], open_solver("tool-call"), config)
     root = math.sqrt(3)
     assert [[(c.start, c.end) for c in some] for some in credits] == [[(6, 13), (18, 25)], [(6, 13)], [(6, 13)]]
@@ -128,9 +128,14 @@ def test_credits_are_the_gains_relative_to_those_of_other_attempts_at_the_questi
     assert [c.value for c in credits[1]] == pytest.approx([-1 / root])
     assert [c.value for c in credits[2]] == [0.0]
     assert step.metrics["gain/positive"] == 0
+    # Divided by .1 where the deviation is below: .5 * .04 / .1. A floor for rewards, in other units, changes nothing.
+    for floor in (0.0, 10.0):
+        floored = SolverConfig(information_gain=0.5, delta=0, min_std=floor)
+        least, _, _ = give_credit(step, stage, [one, two, alone], open_solver("tool-call"), floored)
+        assert [c.value for c in least] == pytest.approx([0.2, 0.2])
     # Off by default: nothing is read.
     assert give_credit(step, stage, [one], open_solver("tool-call"), SolverConfig()) == [[]]
-    assert len(step.learner.calls) == 1
+    assert len(step.learner.calls) == 3
 
 
 # --------------------------------------------------------------------------------------------------------- with a model
