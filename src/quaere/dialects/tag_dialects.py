@@ -40,6 +40,7 @@ from quaere.dialects.roles import (
     read_outcome,
     think,
 )
+from quaere.errors import BadInput
 from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Turn
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rewards.self_evaluation import BONUS, NoteMatch, is_grounded, noted_reward
@@ -74,6 +75,15 @@ class NoteSettings(DialectSettings, frozen=True, forbid_unknown_fields=True):
     bonus: Fraction = BONUS
     contain: NoteMatch = "normalised"
     note_rule: NoteRule = "any"
+
+    def check(self, section: str = "evaluation") -> None:
+        """Raise `BadInput` for values out of bounds or without effect; `section` prefixes names."""
+        super().check(section)
+        if self.note_rule != "any" and not self.bonus:
+            raise BadInput(
+                f"{section}.note_rule={self.note_rule} has no effect without a bonus",
+                hint=f"--set {section}.bonus={BONUS:g}",
+            )
 
 
 # ------------------------------------------------------------------------------------------------------------- prompts

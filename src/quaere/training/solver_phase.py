@@ -144,6 +144,11 @@ def check_solver(solver: SolverConfig) -> None:
             f"{solver.dialect} answers from memory, so it cannot say that the documents do not answer",
             hint="--set solver.abstention.allowed=false",
         )
+    if solver.information_gain and solver.dialect in FROM_MEMORY:
+        raise BadInput(
+            f"{solver.dialect} answers from memory, so no search of it has an information gain",
+            hint="--set solver.information_gain=0",
+        )
     solver.evaluation.check("solver.evaluation")
     check_turns(solver.dialect, solver.limits)
 
