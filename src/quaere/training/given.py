@@ -372,8 +372,8 @@ async def train_practice(
     questions, phase = read_questions(store.path / QUESTIONS), config.solver
     solver = solver_of(phase, config.prompts)
     async with open_run(config, ROLES, reporter) as opened:
-        known = keep_known(questions, opened.read_document)
-        if solver.measure and (num := sum(one != other for one, other in zip(known, questions, strict=True))):
+        known = keep_known(questions, opened.read_document) if solver.measure else questions
+        if num := sum(one != other for one, other in zip(known, questions, strict=True)):
             said = "name documents that the index does not have: their searches are judged by the answers"
             reporter.note(f"{num} of {len(questions)} questions {said}")
         num_steps = count_steps(config, count_training(config, len(questions)))
