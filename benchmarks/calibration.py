@@ -6,10 +6,11 @@
 
 A search was good if it returned evidence of its question that no earlier search of the episode had, as in training
 (`quaere/rewards/self_evaluation.py`); with `--labels answers`, if a passage has an accepted answer. `ceiling` is the
-AUROC of a perfect judge of the evidence, by the same labels. `same turn` compares only searches of equal number in
-their episodes, because later searches are worse and a judge could know that without reading. `title rule` is the AUROC
-of the rule that a search was good if the title of a passage it returned occurs in the question. Intervals are
-percentiles of 1,000 resamples of whole episodes.
+AUROC of a perfect judge of the evidence, by the same labels: 1 by construction for labels by evidence. `title rule` is
+the AUROC of the rule that a search was good if the title of a passage it returned occurs in the question. `same turn`
+compares only searches of equal number in their episodes, because later searches are worse and a judge could know that
+without reading; `title, same turn` is the rule's, and `margin` the first minus the second. Intervals are percentiles of
+1,000 resamples of questions, for the margin of both together.
 """
 
 from __future__ import annotations
@@ -92,15 +93,14 @@ def rows_of(episode: Episode, run: str) -> list[Row]:
 
 
 def interval(rows: Sequence[Row], measure: Callable[[Sequence[Row]], float | None], num: int = 1000) -> str:
-    """A figure over the rows, with its interval over episodes: "0.498 [0.465, 0.532]"."""
+    """A figure over the rows, with its interval over questions: "0.498 [0.465, 0.532]"."""
     value = measure(rows)
     if value is None:
         return "-"
-    episodes = list(group_by(rows, lambda row: (row.run, row.question)).values())
+    asked = list(group_by(rows, lambda row: row.question).values())
     dice = np.random.default_rng(0)
     drawn = (
-        measure([row for place in dice.integers(0, len(episodes), len(episodes)) for row in episodes[place]])
-        for _ in range(num)
+        measure([row for place in dice.integers(0, len(asked), len(asked)) for row in asked[place]]) for _ in range(num)
     )
     low, high = np.quantile([one for one in drawn if one is not None], [0.025, 0.975])
     return f"{value:.3f} [{low:.3f}, {high:.3f}]"
@@ -116,8 +116,18 @@ def describe(name: str, rows: Sequence[Row], labels: str) -> list[str]:
         known = [row for row in rows if row.by_evidence is not None]
         return auroc([float(row.by_evidence or 0) for row in known], goods(known)) if len(known) == len(rows) else None
 
-    def within(some: Sequence[Row]) -> float | None:
-        return auroc_within([row.score for row in some], goods(some), [row.number for row in some])
+    def within(some: Sequence[Row], values: Sequence[float]) -> float | None:
+        return auroc_within(values, goods(some), [row.number for row in some])
+
+    def same_turn(some: Sequence[Row]) -> float | None:
+        return within(some, [row.score for row in some])
+
+    def title_same_turn(some: Sequence[Row]) -> float | None:
+        return within(some, [float(row.titled) for row in some])
+
+    def margin(some: Sequence[Row]) -> float | None:
+        own, rule = same_turn(some), title_same_turn(some)
+        return None if own is None or rule is None else own - rule
 
     perfect, said = ceiling(), [row.score for row in rows]
     return [
@@ -126,10 +136,8 @@ def describe(name: str, rows: Sequence[Row], labels: str) -> list[str]:
         f"{fmean(goods(rows)):.2f}",
         f"{fmean(said):.1f}",
         interval(rows, lambda some: auroc([row.score for row in some], goods(some))),
-        interval(
-            rows, lambda some: auroc_within([row.score for row in some], goods(some), [row.number for row in some])
-        ),
         interval(rows, lambda some: auroc([float(row.titled) for row in some], goods(some))),
+        *(interval(rows, measure) for measure in (same_turn, title_same_turn, margin)),
         "-" if perfect is None else f"{perfect:.3f}",
         f"{expected_calibration_error([score / MAX_SCORE for score in said], goods(rows)):.3f}",
     ]
@@ -142,7 +150,8 @@ def report(rows: Iterable[Row], labels: str) -> str:
         return "no scored search of a question with evidence or an answer"
     sets = group_by(known, lambda row: row.set)
     lines = [describe(name or "(none)", some, labels) for name, some in sorted(sets.items()) if len(sets) > 1]
-    heads = ["set", "searches", "good", "score", "AUROC", "same turn", "title rule", "ceiling", "ECE"]
+    heads = ["set", "searches", "good", "score", "AUROC", "title rule", "same turn", "title, same turn", "margin"]
+    heads += ["ceiling", "ECE"]
     return as_table(heads, [*lines, describe("all", known, labels)])
 
 

@@ -11,9 +11,10 @@
 #   bash benchmarks/judges.sh ask cold-SEED docs exam.jsonl evalact      # a model that was not reinforced: name its dialect
 #
 # Arms: search-r1; gain (search-r1 with information gain); loop (evalact without PCAR); oracle, permuted (PCAR with scores by evidence, and
-# the same in random order); pcar (its own scores, epsilon 1; START=cold-SEED); brier (loop with the scoring rule); notes, unpaid, floor,
-# grounded (evalrar: bonus as published, none, with a least deviation, and for grounded notes alone). `ask` in evalact also prints how well
-# the scores agree with the evidence, and writes the scored searches to OUT/WHAT-QUESTIONS.scores.jsonl.
+# the same in random order); pcar (its own scores, epsilon 1; START=cold-SEED), pcar-sharp (epsilon 1e-6), pcar-permuted (pcar's scores in
+# random order); brier (loop with the scoring rule); notes, unpaid, floor, grounded (evalrar: bonus as published, none, with a least
+# deviation, and for grounded notes alone). `ask` in evalact also prints how well the scores agree with the evidence, and writes the scored
+# searches to OUT/WHAT-QUESTIONS.scores.jsonl.
 set -euo pipefail
 : "${OUT:?}"
 SEED=${SEED:-0} STEPS=${STEPS:-26} MAX_ROWS=${MAX_ROWS:-320} EVAL_ROWS=${EVAL_ROWS:-256} MICRO=${MICRO:-16384} MOST=${MOST:-400}
@@ -53,6 +54,8 @@ learn() {  # name, arm
         oracle) how=(--set solver.evaluation.scores=oracle) ;;
         permuted) how=(--set solver.evaluation.scores=oracle --set solver.evaluation.permuted=true) ;;
         pcar) how=(--set solver.evaluation.epsilon=1) ;;
+        pcar-sharp) how=(--set solver.evaluation.epsilon=1e-6) ;;
+        pcar-permuted) how=(--set solver.evaluation.epsilon=1 --set solver.evaluation.permuted=true) ;;
         brier) how=(--set solver.evaluation.pcar=false --set solver.evaluation.brier="$BRIER") ;;
         notes) recipe=evalrar ;;
         unpaid) recipe=evalrar how=(--set solver.evaluation.bonus=0) ;;

@@ -107,6 +107,9 @@ PLACES = {
     "training/test_phases.py": {
         "test_a_step_takes_its_share_of_questions_that_need_several_searches": ["SolverConfig.several_share"]
     },
+    "training/test_information_gain.py": {
+        "test_credits_are_the_gains_relative_to_those_of_other_attempts_at_the_question": ["SolverConfig.min_gain_std"]
+    },
     "training/test_solver_phase.py": {
         "test_hidden_questions_are_practised_in_their_share": [
             f"AbstentionSettings.{name}" for name in ("allowed", "reward", "needless", "hidden_share")

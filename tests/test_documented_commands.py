@@ -45,7 +45,7 @@ def test_the_makefile_shows_commands():
 OWN = ["index docs manuals", "write docs", "form", "learn docs", "learn docs shuffled"]
 HARDENED = ["form", "lessons docs", "harden-yield docs", "practice docs gated", "practice docs fresh"]
 HARDENED += [f"propose docs {arm}" for arm in ("gated", "frozen", "shuffled", "grpo")]
-JUDGES = "search-r1 gain loop oracle permuted pcar brier notes unpaid floor grounded".split()
+JUDGES = "search-r1 gain loop oracle permuted pcar pcar-sharp pcar-permuted brier notes unpaid floor grounded".split()
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,8 @@ def test_scores_of_searches_are_those_of_the_evidence_not_the_models_own(says):
     assert told[0] == "evalact: 2 of 2 questions answered well"
     assert told[1].endswith("bad searches scored by the questions' evidence")
     scores = [turn.action.score for episode in episodes for turn in episode.turns if isinstance(turn.action, Evaluate)]
-    assert len(episodes) == 4 and set(scores) == {1, 10}  # two attempts each, and half of the searches are bad
+    assert len(episodes) >= 4  # two attempts each, and more with bad searches, which are half
+    assert set(scores) == {1, 10} and abs(scores.count(1) - scores.count(10)) <= 2
 
     def num_learnt(**given):
         return [sum(map(sum, (part.loss_mask for part in one.segments))) for one in play([], recipe="evalact", **given)]

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from evaluated import answer, episode, search
+from quaere.api.warmup import _describe
 from quaere.api.warmup_documents import _count, _roles, _share, refuse_others, teach_form
 from quaere.api.warmup_settings import WarmupSettings, make_settings
 from quaere.errors import BadInput
 from quaere.warmup.dialects import DIALECTS
+from quaere.warmup.scripted_episodes import Demonstrations
 
 HAMLET = {"model": "blank", "facts": (1,), "proposer_hops": (1,)}
 
@@ -113,7 +115,7 @@ def test_attempts_are_counted_with_their_tokens_a_second(monkeypatch):
 
 
 def test_a_model_that_does_not_know_the_form_is_taught_it_first_and_then_deleted(tmp_path):
-    given = settings(model=str(tmp_path), out=tmp_path / "warm", index=Path("i"))
+    given = settings(model=str(tmp_path), out=tmp_path / "warm", index=Path("i"), scores_only=True, shuffle_scores=True)
     asked = []
 
     def teach(form):
@@ -124,6 +126,7 @@ def test_a_model_that_does_not_know_the_form_is_taught_it_first_and_then_deleted
         assert stopped is None
         (form,) = asked
         assert (form.index, form.model, form.out) == (None, given.model, Path(taught.model))
+        assert not form.scores_only and not form.shuffle_scores and taught.scores_only
         assert (taught.base_model, taught.index) == (given.model, given.index)
         assert form.out.parent.is_dir()
     assert not form.out.parent.exists()
@@ -152,3 +155,10 @@ def test_a_model_that_knows_the_form_is_not_taught_it_again(monkeypatch, tmp_pat
     known = settings(also=("eve",), adapter=True, lora_rank=8)
     with teach_form(known, lambda form: pytest.fail("taught again")) as (taught, _):
         assert taught is known
+
+
+def test_what_was_taught_of_scores_is_recorded():
+    measured = SimpleNamespace(num_held_out=0, num_steps=1, loss_before=2.0, loss_after=1.0, stopped=False)
+    for how in ({"scores_only": True}, {"shuffle_scores": True}, {}):
+        manifest = _describe(settings(recipe="evalact", index=Path("i"), **how), Demonstrations(), measured)
+        assert (manifest.scores_only, manifest.shuffle_scores) == ("scores_only" in how, "shuffle_scores" in how)

@@ -64,12 +64,30 @@ def test_the_table_has_the_ceiling_of_a_perfect_judge(calibration, run, tmp_path
 
     by_evidence = table(run, "--rows", str(tmp_path / "rows.jsonl"))
     assert list(by_evidence) == ["plain", "proven", "all"]
-    count, good, score, auroc, same_turn, titles, ceiling, _ = by_evidence["proven"]
+    count, good, score, auroc, titles, same_turn, _, margin, ceiling, _ = by_evidence["proven"]
     assert (count, good, score, auroc.split()[0]) == ("3", "0.67", "6.0", "1.000")
-    assert same_turn == "-"  # one episode has no two searches of equal number
+    assert same_turn == margin == "-"  # one episode has no two searches of equal number
     assert (titles.split()[0], ceiling) == ("0.000", "1.000")
-    assert by_evidence["plain"][3].split()[0] == "0.000" and by_evidence["plain"][6] == "-"
+    assert by_evidence["plain"][3].split()[0] == "0.000" and by_evidence["plain"][8] == "-"
     # By answers, a perfect judge of the evidence has one of two pairs right: it scores the last search highest.
     by_answers = table(tmp_path / "rows.jsonl", "--labels", "answers")
-    assert by_answers["proven"][6] == "0.500"
+    assert by_answers["proven"][8] == "0.500"
     assert by_answers["all"][0] == "5"
+
+
+def test_the_margin_over_the_title_rule_is_within_turns_and_paired(calibration):
+    def row(question, number, score, value, titled):
+        return calibration.Row("r", question, "", number, score, value, None, titled)
+
+    # First searches: the scores have all four pairs right, the titles one, two of them half. Second ones are all bad.
+    rows = [
+        row("a", 0, 9.0, 10, False),
+        row("b", 0, 1.0, 1, True),
+        row("c", 0, 8.0, 8, True),
+        row("d", 0, 2.0, 1, False),
+    ]
+    rows += [row(name, 1, 10.0, 1, True) for name in "abcd"]
+    *_, auroc, titles, same_turn, title_same_turn, margin, ceiling, _ = calibration.describe("all", rows, "evidence")
+    figures = [cell.split()[0] for cell in (auroc, titles, same_turn, title_same_turn, margin)]
+    assert figures == ["0.333", "0.333", "1.000", "0.500", "0.500"]
+    assert margin.split(maxsplit=1)[1] == "[0.000, 1.000]" and ceiling == "1.000"

@@ -22,6 +22,13 @@ NEWER = {
     "solver.max_draws": 0,
     "needed_searches": False,
     "sampling.off_policy": False,
+    "solver.min_std": 0.0,
+    "solver.information_gain": 0.0,
+    "evaluation.epsilon": 1e-6,
+    "evaluation.scores": "own",
+    "evaluation.permuted": False,
+    "evaluation.brier": 0.0,
+    "evaluation.note_rule": "any",
     "health.min_new_questions": 1,  # it warns and changes nothing
 }
 
@@ -63,13 +70,34 @@ def test_a_paper_preset_has_the_recorded_values(name):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_what_is_newer_is_off_in_a_paper_preset(name):
-    config = resolve(name)
+    refuse_newer(name, resolve(name))
+
+
+def refuse_newer(name, config):
+    """Fail if a setting of `NEWER` is on."""
     # Without a KL term it does not matter which samples it would be over.
     no_kl = name == "report-dpo"
     for key, value in leaves(config):
         for end, expected in NEWER.items():
             if key.endswith(end) and not (end == "learner.kl_flat" and no_kl):
                 assert value == expected, key
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("evalact", "solver.evaluation.brier=0.2"),
+        ("evalact", "solver.evaluation.scores=oracle"),
+        ("evalrar", "solver.evaluation.note_rule=grounded"),
+        ("search-r1", "solver.information_gain=0.5"),
+        ("search-r1", "solver.min_std=0.1"),
+    ],
+)
+def test_a_newer_setting_would_be_seen(name, setting):
+    recipe = find_recipe(name)
+    config = load_config(recipe.schema, presets=recipe.presets, preset="paper", file=None, assignments=[setting])
+    with pytest.raises(AssertionError):
+        refuse_newer(name, config)
 
 
 @pytest.mark.parametrize("name", ["drzero", "eve", "evalact", "evalrar", "search-r1", "autorefine"])

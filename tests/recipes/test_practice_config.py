@@ -173,6 +173,13 @@ def test_every_ablation_a_schema_names_is_among_them(name):
         ("checkpoints.every=0", "checkpoints.every must be at least 1, not 0"),
         ("solver.learner.min_warmup_steps=-1", "solver.learner.min_warmup_steps must be at least 0, not -1"),
         ("validation.every=0", "validation.every must be at least 1, not 0"),
+        ("solver.evaluation.pcar=false solver.evaluation.scores=oracle", "evaluation.scores=oracle has no effect"),
+        ("solver.evaluation.pcar=false solver.evaluation.permuted=true", "evaluation.permuted=true has no effect"),
+        (
+            "solver.dialect=evalrar solver.evaluation.bonus=0 solver.evaluation.note_rule=grounded",
+            "evaluation.note_rule=grounded has no effect without a bonus",
+        ),
+        ("solver.dialect=cot solver.information_gain=1", "cot answers from memory, so no search of it has"),
     ],
 )
 def test_senseless_values_are_refused(assignments, says):

@@ -9,7 +9,7 @@ from quaere.records import Candidate, Evidence, Question
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, give_verdicts
 from quaere.runs import judge as judge_one
-from quaere.training.given import QUESTIONS, encode_questions, read_source
+from quaere.training.given import QUESTIONS, encode_questions, keep_known, read_source
 
 
 def candidate(name, iteration=0, reason="", answer="Venn"):
@@ -67,3 +67,18 @@ def test_what_cannot_be_learned_from_is_refused(source, tmp_path):
     with pytest.raises(BadInput, match="question q1 cannot be trained on") as caught:
         read_source(str(tmp_path / "open.jsonl"))
     assert "each line needs" in caught.value.hint  # a file of questions alone
+
+
+def test_documents_are_kept_if_all_of_them_can_be_read():
+    def read(doc_id):
+        if doc_id == "Oss":
+            raise BadInput("no document Oss")
+        return "Venn built it."
+
+    sentence = Evidence("Halm", 0, 4, "Venn")
+    whole = Question("a", "Who?", ("Venn",), evidence=(sentence,), gold_ids=("Halm",))
+    partly = Question("b", "Who?", ("Venn",), evidence=(sentence,), gold_ids=("Halm", "Oss"))
+    elsewhere = Question("c", "Who?", ("Venn",), evidence=(Evidence("Oss", 0, 4, "Venn"),))
+    plain = [Question(name, "Who?", ("Venn",)) for name in ("b", "c")]
+    assert keep_known([whole, partly, elsewhere], read) == [whole, *plain]
+    assert keep_known([whole, partly, elsewhere], None) == [whole, partly, elsewhere]  # a server's documents

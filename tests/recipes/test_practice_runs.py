@@ -11,6 +11,7 @@ from quaere.cli.main import main
 from quaere.dialects.notes import find_role, read_notes
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
+from village import BRIDGES
 from village_runs import SMALL as SMALL_LOOP
 from village_runs import Told
 from weighing import LIMITS
@@ -259,6 +260,23 @@ def test_stopped_it_ends_with_the_same_weights_and_store(weighing_paths, tmp_pat
     run_practice(tmp_path / "stopped", "evalact", config).close()
     assert digest(tmp_path / "stopped") == digest(tmp_path / "straight")
     assert contents(tmp_path / "stopped") == contents(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("dialect", ["evalact", "search-r1"])
+def test_documents_that_the_index_lacks_judge_no_search(weighing_paths, tmp_path, dialect):
+    """They would call every search bad; a dialect that scores searches says so."""
+    index, model, questions = weighing_paths
+    rows = [json.loads(line) for line in questions.read_text(encoding="utf-8").splitlines()]
+    named = [
+        row | {"gold_ids": [BRIDGES[number // 2] if number % 4 else "elsewhere"]} for number, row in enumerate(rows)
+    ]
+    given = tmp_path / "given.jsonl"
+    given.write_text("".join(json.dumps(row) + "\n" for row in named), encoding="utf-8")
+    told, config = Told(), make_practice(dialect, (index, model, given), "solver.steps=1")
+    run_practice(tmp_path / "run", dialect, config, told).close()
+    said = [note for note in told.notes if "the index does not have" in note]
+    start = "8 of 32 questions name documents that the index does not have: their searches are judged by the answers"
+    assert said == ([start] if dialect == "evalact" else [])
 
 
 def test_a_run_keeps_the_questions_it_began_with(runs, place, capsys):

@@ -6,7 +6,7 @@ from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rewards.self_evaluation import (
     NotedReward,
     brier_reward,
-    find_things,
+    further_words,
     gated_f1_reward,
     is_grounded,
     noted_reward,
@@ -116,51 +116,96 @@ SHOWN = ["Halm\nOrsolya Venn built the Halm bridge with Marta Oleen in 1702."]
 
 
 @pytest.mark.parametrize(
-    ("note", "things"),
+    ("note", "words"),
     [
-        ("Passage 1 names her: Orsolya Venn.", {"orsolya venn"}),
-        ("Orsolya Venn built the Halm bridge in 1702.", {"orsolya venn", "1702"}),  # the question names the bridge
-        ("Found it. Passage 2 says that Marta Oleen of Korrin paid.", {"marta oleen of korrin"}),
-        ("Venn, Oleen, Brod or Hask", {"venn", "oleen", "brod", "hask"}),
-        ("Venn built it. Oleen built it. Brod built it. Hask built it.", {"oleen", "brod", "hask"}),
-        ("copper, tin or lead", {"copper", "tin", "lead"}),
-        ("There is no information about the year.", set()),
-        ("The builder is missing. The year is, too.", set()),
-        ("", set()),
+        ("Passage names her: Orsolya Venn.", []),
+        ("Orsolya Venn built the Halm bridge in 1702.", ["1702"]),  # the rest is in the question
+        ("Orsolya Venn built the Halm bridge with Marta Oleen in 1702.", []),  # a sentence of the text shown
+        ("Orsolya Venn built the Halm bridge with Marta Oleen in 1703.", ["marta", "oleen", "1703"]),
+        ("Venn, Oleen, or Brod", ["venn", "oleen", "brod"]),
+        ("There is no information about the year.", ["year"]),
+        ("Orsolya Venn Orsolya Venn", []),
+        ("", []),
     ],
 )
-def test_things_by_hand(note, things):
-    assert find_things(note, WHO) == things
+def test_further_words_by_hand(note, words):
+    assert further_words(note, WHO, "Orsolya Venn", SHOWN) == words
+
+
+def is_paid(notes, question=WHO, shown=SHOWN, accepted=GOLD, **how):
+    """Whether one note, or each of several, after the same texts is grounded."""
+    return is_grounded(
+        [(note, shown) for note in ([notes] if isinstance(notes, str) else notes)], question, accepted, **how
+    )
 
 
 @pytest.mark.parametrize(
-    ("note", "shown", "is_paid"),
+    ("note", "shown", "paid"),
     [
         ("Passage 1: Orsolya Venn built it.", SHOWN, True),
         ("Orsolya Venn, in 1702.", SHOWN, True),
         ("orsolya venn built it", SHOWN, True),
+        ("Orsolya Venn or Marta Oleen", SHOWN, True),  # as many words as the answer
+        ("Orsolya Venn, Marta Oleen or Brod", SHOWN, False),
         ("Passage 1: Orsolya Venn built it.", [], False),  # before any search
         ("Passage 1: Orsolya Venn built it.", ["Halm is a town."], False),
         ("Marta Oleen built it.", SHOWN, False),
-        ("Orsolya Venn, Marta Oleen or Jon Brod", SHOWN, False),
+        ("Orsolya Venn Marta Oleen Jon Brod Ada Hask", SHOWN, False),
+        ("it was orsolya venn. it was marta oleen. it was jon brod.", SHOWN, False),
         ("Orsolya Venn built it. Marta Oleen built it. Jon Brod built it.", SHOWN, False),
     ],
 )
-def test_a_grounded_note_by_hand(note, shown, is_paid):
-    assert is_grounded(note, WHO, shown, GOLD) is is_paid
+def test_a_grounded_note_by_hand(note, shown, paid):
+    assert is_paid(note, shown=shown) is paid
+
+
+@pytest.mark.parametrize(
+    ("note", "question", "text", "answer", "paid"),
+    [
+        ("1701 1702 1703 1704 1705 1706", "When was it built?", "It was built in 1702.", "1702", False),
+        ("passages 1701, 1702 and 1703", "When was it built?", "It was built in 1702.", "1702", False),
+        ("red green blue yellow black", "What colour is it?", "It is red.", "red", False),
+        ("red; green; blue", "What colour is it?", "It is red.", "red", False),
+        ("Émile built it. Élise built it. Éric built it.", WHO, "Émile built it.", "Émile", False),
+        ("Émile built it.", WHO, "In 1702, Émile built it.", "Émile", True),
+        ("born on May 12, 1702, in Halm", "When was she born?", "She was born on May 12, 1702.", "May 12, 1702", True),
+        ("Passage 1: born on 12 May 1702.", "When was she born?", "born on 12 May 1702", "12 May 1702", True),
+        ("12 May 1702, 13 May 1702, 14 May 1702", "When was she born?", "born 12 May 1702", "12 May 1702", False),
+        ("1,200", "How many people?", "Some 1,200 people", "1,200", True),
+        ("St. Mary's in Halm", "Where is she buried?", "In St. Mary's.", "St. Mary's", True),
+        # What the question offers can be written without reading.
+        (
+            "The Oss mill.",
+            "Which is older, the Halm bridge or the Oss mill?",
+            "The Oss mill is old.",
+            "Oss mill",
+            False,
+        ),
+    ],
+)
+def test_lists_are_refused_in_every_spelling(note, question, text, answer, paid):
+    assert is_paid(note, question, [text], [answer]) is paid
+
+
+def test_all_notes_count_together_and_each_search_gives_room():
+    several = ["Marta Oleen or Jon Brod", "Ada Hask or Orsolya Venn"]
+    assert not is_paid(several, num_searches=2)  # six further words, where the answer has two
+    assert is_paid(["It is in Korrin.", "Orsolya Venn"])
+    assert not is_paid(["Marta Oleen of Korrin", "Orsolya Venn"])
+    assert is_paid(["Marta Oleen of Korrin", "Orsolya Venn"], num_searches=2)
 
 
 def test_no_in_no_information_is_not_an_answer():
-    assert not is_grounded("There is no information.", "Is it old?", ["There is no bridge."], ["no"])
-    assert not is_grounded("Yes.", "Is it old?", ["Yes, it is."], ["yes"])
+    assert not is_paid("There is no information.", "Is it old?", ["There is no bridge."], ["no"])
+    assert not is_paid("Yes.", "Is it old?", ["Yes, it is."], ["yes"])
 
 
 @given(st.lists(texts, max_size=3).map(". ".join), st.lists(texts, max_size=3), st.lists(texts, max_size=2), manner)
 def test_a_grounded_note_would_be_paid_as_published_and_its_answer_was_shown(note, shown, accepted, contain):
-    if is_grounded(note, WHO, shown, accepted, contain=contain):
+    if is_paid(note, WHO, shown, accepted, contain=contain):
         assert noted_reward(0, [note], accepted, contain=contain).note > 0
         assert noted_reward(0, shown, accepted).note > 0
-    assert not is_grounded(note, WHO, [], accepted, contain=contain)
+    assert not is_paid(note, WHO, [], accepted, contain=contain)
 
 
 # ---------------------------------------------------------------------------------------------------------- the Brier

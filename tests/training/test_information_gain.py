@@ -22,7 +22,7 @@ from quaere.records import SolveTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.batches import make_sample
-from quaere.training.information_gain import describe_gains, find_contexts, measure_gains
+from quaere.training.information_gain import answer_sample, describe_gains, find_contexts, measure_gains
 from quaere.training.learner import Learner
 from quaere.training.rollouts import learn, shuffled_credits
 from quaere.training.settings import LearnerSettings
@@ -53,30 +53,30 @@ class Told:
 # ------------------------------------------------------------------------------------------------------------ by hand
 
 
-def test_contexts_end_where_the_policy_goes_on():
+def test_contexts_end_before_and_after_each_result():
     # Six tokens of prompt; a turn has 3 + 4 tokens, and its reply 5.
     played = episode(search(FOUND), search(FOUND), answer("Venn"))
-    assert find_contexts(played) == {-1: 6, 0: 18, 1: 30}
-    assert find_contexts(episode(search(FOUND), evaluate(9.0), search(FOUND))) == {-1: 6, 0: 18, 2: 42}
-    assert find_contexts(episode(malformed(), search(FOUND), answer("Venn"))) == {-1: 6, 1: 30}
+    assert find_contexts(played) == {0: (13, 18), 1: (25, 30)}
+    assert find_contexts(episode(search(FOUND), evaluate(9.0), search(FOUND))) == {0: (13, 18), 2: (37, 42)}
+    assert find_contexts(episode(malformed(), search(FOUND), answer("Venn"))) == {1: (25, 30)}
     assert find_contexts(episode(answer("Venn"))) == {}
     assert find_contexts(episode(search(FOUND), question=structs.replace(QUESTION, answers=()))) == {}
     # A turn that failed has no tokens and says nothing about where it began.
     failed = structs.replace(malformed(), stop_reason="failed")
     whole = episode(search(FOUND), failed, sizes=[(0, 3, 4, 5), (0, 0, 0, 0)])
     broken = structs.replace(whole, turns=(whole.turns[0], structs.replace(whole.turns[1], start=0)))
-    assert find_contexts(broken) == {-1: 6, 0: 18}
+    assert find_contexts(broken) == {0: (13, 18)}
 
 
 def test_gains_by_hand():
-    # The log-probs are a hundredth of the length: each result is 12 tokens after the last, whatever the answer has.
+    # The log-probs are a hundredth of the length: each result has 5 tokens, whatever the turn and the answer have.
     told, played = Told(), episode(search(FOUND), search(FOUND), answer("Venn"))
     other = episode(answer("Venn"))
     gains = measure_gains(told, RENDERER, [played, other, played])
-    assert gains == [{0: pytest.approx(-0.12), 1: pytest.approx(-0.12)}, {}, gains[0]]
-    # One pass over all; equal contexts are read once.
+    assert gains == [{0: pytest.approx(-0.05), 1: pytest.approx(-0.05)}, {}, gains[0]]
+    # One call for all; equal contexts are read once.
     (samples,) = told.calls
-    assert len(samples) == 3
+    assert len(samples) == 4
     target = RENDERER.encode_parts(("Orsolya Venn</answer>",))
     assert all(sample.token_ids[-len(target) :] == tuple(target) for sample in samples)
     assert all(sum(sample.loss_mask) == len(target) for sample in samples)
@@ -85,14 +85,42 @@ def test_gains_by_hand():
     assert describe_gains([{}]) == {}
 
 
+class Echo:
+    """A learner to whom an answer is likelier (0, not -1) after a text that has it."""
+
+    def score(self, samples):
+        return [[self.rate(sample)] * sum(sample.loss_mask) for sample in samples]
+
+    def rate(self, sample):
+        ids = [token for token, flag in zip(sample.token_ids, sample.loss_mask, strict=True) if not flag]
+        return 0.0 if "Orsolya Venn" in RENDERER.decode(ids) else -1.0
+
+
+async def test_a_guess_before_a_useless_result_gains_nothing():
+    guess, plain = "<think>Perhaps Orsolya Venn.</think>", "<think>I look it up.</think>"
+    ending = "<answer>Orsolya Venn</answer>"
+    scripts = [[thought + SEARCHES["search-r1"][0], ending] for thought in (guess, plain)]
+    useless, useful = (tiny.ListSearcher((text,)) for text in ("The Oss rises in Halm.", "Orsolya Venn built it."))
+    for searcher, expected in ((useless, [{0: 0.0}, {0: 0.0}]), (useful, [{0: 0.0}, {0: 1.0}])):
+        played = await play("search-r1", *scripts, searcher=searcher)
+        assert measure_gains(Echo(), RENDERER, played) == expected
+
+
+def test_the_first_accepted_answer_is_read_at_the_start_of_a_turn():
+    renderer = SimpleNamespace(begin_turn=lambda text: f"</think>{text}", encode_parts=RENDERER.encode_parts)
+    several = structs.replace(QUESTION, answers=(" ", "Venn", "Orsolya Venn"))
+    sample = answer_sample(episode(search(FOUND), question=several), 13, renderer)
+    assert RENDERER.decode(sample.token_ids[13:]) == "</think><answer>Venn</answer>"
+
+
 def test_credits_are_the_gains_relative_to_those_of_other_attempts_at_the_question():
-    # Of one question: gains -.12, -.12 and -.24 (a reply of 17 tokens); mean -.16, deviation .04 * sqrt(3).
+    # Of one question: gains -.05, -.05 and -.17 (a reply of 17 tokens); mean -.09, deviation .04 * sqrt(3).
     one = episode(search(FOUND), search(FOUND), answer("Venn"))
     two = episode(search(FOUND), answer("Venn"), sizes=[(0, 3, 4, 17), (0, 3, 4, 5)])
     alone = structs.replace(one, task=SolveTask(structs.replace(QUESTION, id="q2")), turns=one.turns[:1])
     step, stage = SimpleNamespace(learner=Told(), metrics={}), SimpleNamespace()
     stage.actors = SimpleNamespace(policy=SimpleNamespace(renderer=RENDERER))
-    config = SolverConfig(information_gain=0.5, delta=0)
+    config = SolverConfig(information_gain=0.5, delta=0, min_gain_std=0)
     credits = give_credit(step, stage, [one, two, alone], open_solver("tool-call"), config)
     root = math.sqrt(3)
     assert [[(c.start, c.end) for c in some] for some in credits] == [[(6, 13), (18, 25)], [(6, 13)], [(6, 13)]]
@@ -100,22 +128,27 @@ def test_credits_are_the_gains_relative_to_those_of_other_attempts_at_the_questi
     assert [c.value for c in credits[1]] == pytest.approx([-1 / root])
     assert [c.value for c in credits[2]] == [0.0]
     assert step.metrics["gain/positive"] == 0
+    # Divided by .1 where the deviation is below: .5 * .04 / .1. A floor for rewards, in other units, changes nothing.
+    for floor in (0.0, 10.0):
+        floored = SolverConfig(information_gain=0.5, delta=0, min_std=floor)
+        least, _, _ = give_credit(step, stage, [one, two, alone], open_solver("tool-call"), floored)
+        assert [c.value for c in least] == pytest.approx([0.2, 0.2])
     # Off by default: nothing is read.
     assert give_credit(step, stage, [one], open_solver("tool-call"), SolverConfig()) == [[]]
-    assert len(step.learner.calls) == 1
+    assert len(step.learner.calls) == 3
 
 
 # --------------------------------------------------------------------------------------------------------- with a model
 
 
-async def play(dialect, *scripts):
+async def play(dialect, *scripts, searcher=None):
     tokenizer = tiny.tokenizer()
     named = {f"e{number}": script for number, script in enumerate(scripts)}
     policy = TokenPolicy(ScriptedSampler(tokenizer, named), RENDERER)
     protocol = open_solver(dialect, style="brief").protocol
     limits = Limits(max_turns=8, sequence_tokens=4096, turn_tokens=400)
     task = SolveTask(QUESTION)
-    searcher = tiny.ListSearcher(("Orsolya Venn built the Halm bridge.", "The Oss rises in Halm."))
+    searcher = searcher or tiny.ListSearcher(("Orsolya Venn built the Halm bridge.", "The Oss rises in Halm."))
     plays = [run_episode(policy, protocol, searcher, task, limits, episode_id=name) for name in named]
     return await asyncio.gather(*plays)
 
@@ -143,13 +176,15 @@ async def test_it_is_what_the_model_says_token_by_token_in_every_dialect(dialect
         RENDERER.tokenizer.encode(text, add_special_tokens=False) for text in ("<answer>", "Orsolya Venn</answer>")
     )
     for one, found in zip(played, gains, strict=True):
-        before = naive_logprob(plain, [*one.segments[0].token_ids, *opened], target)
         for place, gain in found.items():
+            turn = one.turns[place]
+            until = one.token_ids[: turn.start + turn.num_tokens]
+            assert RENDERER.decode(until).endswith(turns[0][-12:])
+            before = naive_logprob(plain, [*until, *opened], target)
             context = one.token_ids[: one.turns[place + 1].start]
             assert RENDERER.decode(context[-60:]).rstrip().endswith("assistant")
             after = naive_logprob(plain, [*context, *opened], target)
             assert gain == pytest.approx(after - before, abs=2e-4)
-            before = after
 
 
 # -------------------------------------------------------------------------------------------------------------- credits

@@ -12,6 +12,7 @@ from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact import EvaluateSolver, format_fault
 from quaere.dialects.evalact_reward import judge_searches, value_episode
 from quaere.records import Evaluate, Evidence, Hit, Passage, Question, Search, SolveTask
+from quaere.rewards.abstention import ABSTENTION
 from quaere.rewards.self_evaluation import auroc, is_good
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
@@ -20,7 +21,7 @@ from quaere.warmup.documents.judged_searches import mask_others, play_judged
 from scripted import ScriptedSampler
 
 RENDERER = Renderer(tiny.tokenizer())
-PROTOCOL = EvaluateSolver(style="brief")
+PROTOCOLS = {abstains: EvaluateSolver(style="brief", abstention=abstains) for abstains in (False, True)}
 LIMITS = Limits(max_turns=8, turn_tokens=1024, sequence_tokens=20_000, tool_response_tokens=2000, topk=2)
 NUM = 24
 # Document k has a page with the fact and a page without it.
@@ -56,18 +57,18 @@ def question(number):
     return Question(f"q{number}", f"Who built bridge {number}?", (f"Mason {number}",), evidence=(evidence,))
 
 
-async def attempt(number, queries, answer=None, asked=None):
+async def attempt(number, queries, answer=None, asked=None, abstention=False):
     """An attempt that scores all searches 5, whatever they return."""
     asked = asked or question(number)
     turns = [turn for query in queries for turn in (call("search", query=query), write_evaluation(5))]
     script = [*turns, f"<think>So.</think><answer>{answer or f'Mason {number}'}</answer>"]
     name = f"own-{asked.id}-{len(queries)}"
     policy = TokenPolicy(ScriptedSampler(tiny.tokenizer(), {name: script}), RENDERER)
-    return await run_episode(policy, PROTOCOL, Shelf(), SolveTask(asked), LIMITS, episode_id=name)
+    return await run_episode(policy, PROTOCOLS[abstention], Shelf(), SolveTask(asked), LIMITS, episode_id=name)
 
 
-async def judge(attempts, **options):
-    return await play_judged(attempts, Shelf(), RENDERER, "evalact", PROTOCOL, LIMITS, **options)
+async def judge(attempts, abstention=False, **options):
+    return await play_judged(attempts, Shelf(), RENDERER, "evalact", PROTOCOLS[abstention], LIMITS, **options)
 
 
 def scores(episode):
@@ -109,7 +110,8 @@ async def test_only_evaluations_are_learnt_from_unless_the_attempt_is_a_good_one
     played = await attempt(3, ["bridge 3"])
     (part,) = (await judge([played])).lessons.episodes
     assert learnt(part).startswith('<tool_call>{"name": "evaluate"') and learnt(part).count("tool_call>") == 2
-    (whole,) = (await judge([played], whole=frozenset({played.id}))).lessons.episodes
+    whole, *others = (await judge([played], whole=frozenset({played.id}))).lessons.episodes
+    assert others and not any("<answer>" in learnt(other) for other in others)  # with bad searches
     assert learnt(whole).count("tool_call>") == 4 and "<answer>Mason 3</answer>" in learnt(whole)
     assert mask_others(whole).segments == part.segments
     assert mask_others(part).segments == part.segments
@@ -130,6 +132,21 @@ async def test_what_cannot_be_judged_is_left_out():
     assert not judged.lessons.episodes and not judged.values
     # A good lesson stays one.
     assert (await judge([silent, unknown], whole=frozenset({unknown.id}))).lessons.episodes == [unknown]
+    # Without an answer to end with, an attempt that did not end cannot be played to its end.
+    unnamed = await attempt(3, ["bridge 7"], asked=structs.replace(question(3), answers=()))
+    cut = structs.replace(unnamed, turns=unnamed.turns[:2], outcome=None, end="turn_limit")
+    assert not (await judge([cut])).lessons.episodes
+
+
+async def test_a_right_abstention_says_that_its_searches_found_nothing():
+    unanswerable = structs.replace(question(3), answers=(), evidence=())
+    played = await attempt(3, ["bridge 3"], answer=ABSTENTION, asked=unanswerable, abstention=True)
+    judged = await judge([played], whole=frozenset({played.id}), abstention=True)
+    (episode,) = judged.lessons.episodes
+    assert scores(episode) == [1] and judged.values == {1: 1}
+    assert learnt(episode).count("tool_call>") == 4 and ABSTENTION in learnt(episode)
+    # Another attempt at it is no lesson.
+    assert not (await judge([played], abstention=True)).lessons.episodes
 
 
 # ------------------------------------------------------------------------------------------------------- half are bad
@@ -154,10 +171,27 @@ async def test_bad_searches_are_added_until_there_are_as_many(many):
         assert len(scores(episode)) == (2 if episode.id.endswith("spoilt") else 1)
         if episode.id.endswith("withheld"):
             assert not any(judge_searches(episode).values())
+    # Pages are withheld as well as whole documents.
+    withheld = [episode for episode in judged.lessons.episodes if episode.id.endswith("withheld")]
+    assert {score for episode in withheld for score in scores(episode)} == {1, 5}
     again = await judge(many)
     assert [one.token_ids for one in again.lessons.episodes] == [one.token_ids for one in judged.lessons.episodes]
     other = await judge(many, seed=1)
     assert [one.token_ids for one in other.lessons.episodes] != [one.token_ids for one in judged.lessons.episodes]
+
+
+@pytest.mark.parametrize("num_whole", [NUM // 2, NUM])
+async def test_good_lessons_are_played_again_with_bad_searches(many, num_whole):
+    whole = frozenset(one.id for one in many[NUM - num_whole :])
+    judged = await judge(many, whole=whole)
+    assert abs(judged.num_good - judged.num_bad) <= 2
+    kinds = Counter(episode.id.rpartition("-")[2] for episode in judged.lessons.episodes)
+    assert kinds["spoilt"] and kinds["withheld"] and len(judged.lessons.episodes) <= 3 * NUM
+    # Each is learnt from as a whole once; of its other plays, the evaluations alone.
+    for episode in judged.lessons.episodes:
+        name, _, kind = episode.id.rpartition("-")
+        assert ("<answer>" in learnt(episode)) == (kind == "own" and name in whole)
+    assert sum("<answer>" in learnt(episode) for episode in judged.lessons.episodes) == num_whole
 
 
 async def test_where_all_are_bad_the_question_itself_is_searched_for():

@@ -24,7 +24,6 @@ from quaere.warmup.lessons import LessonSettings, Portion, build_world, plan_les
 from quaere.warmup.oracle import Verdict, allow_turns, play_oracle, refuse_few_turns, weigh_search
 from quaere.warmup.scripted_episodes import Attempt, demonstrate, judge, open_protocol
 from quaere.worlds import Hop
-from quaere.worlds.dice import Dice
 
 # The tiny tokenizer takes three times as many tokens as a real one.
 LIMITS = Limits(turn_tokens=1024, sequence_tokens=40_000, tool_response_tokens=6000)
@@ -181,13 +180,9 @@ def test_what_was_cut_off_counts_for_nothing():
     assert weigh(0, long, shown=f"Halm\n{long.text[:80]}") == Verdict("article", 1)
 
 
-def test_scores_keep_to_their_tier():
-    dice = Dice(1, "scores")
-    tiers = {"found": range(8, 11), "article": range(4, 7), "related": range(4, 7), "named": range(4, 7)}
-    for kind, allowed in (tiers | {"missing": range(4)}).items():
-        drawn = {Verdict(kind).draw_score(dice) for _ in range(60)}
-        assert len(drawn) > 1 and drawn <= set(allowed)
-        assert {"found": 10, "missing": 0}.get(kind, 5) in drawn  # the whole scale is used
+def test_each_tier_has_one_score():
+    scores = {kind: Verdict(kind).score for kind in ("found", "article", "related", "named", "missing")}
+    assert scores == {"found": 10, "article": 5, "related": 5, "named": 5, "missing": 1}
 
 
 # ---------------------------------------------------------------------------------------------------------- evalact
@@ -217,7 +212,7 @@ def test_scores_are_honest(evaluated):
     assert auroc(said, good) > 0.95
     tiers = Counter("low" if score <= 3 else "mid" if score <= 7 else "high" for score in said)
     assert min(tiers["low"], tiers["mid"]) >= 3 and tiers["high"] >= 60
-    assert len(set(said)) >= 7
+    assert set(said) == {1, 5, 10}
 
 
 def test_after_a_poor_search_it_searches_again_in_other_words(evaluated):

@@ -38,7 +38,8 @@ def test_an_export_was_taught_what_the_model_it_was_trained_from_was(tmp_path):
 def test_an_old_manifest_still_reads():
     from quaere.warmup.imitation import WarmupManifest
 
-    later = ("also", "evidence", "fact_ratio", "lesson_ratio", "learnt", "stopped", "ignore_rubrics")
+    later = ("also", "evidence", "fact_ratio", "lesson_ratio", "learnt", "stopped")
+    later += ("ignore_rubrics", "scores_only", "shuffle_scores")
     old = {name: 0 for name in WarmupManifest.__struct_fields__ if name not in later}
     old |= {"recipe": "drzero", "data": "oracle", "teacher": "", "base_model": "m", "style": "full"}
     old |= {"roles": ["solver"], "hop_ratio": [1], "world_family": "warmup", "num_dropped": {}}

@@ -167,7 +167,7 @@ def test_the_axis_of_a_share_begins_at_0_and_few_values_are_dots():
 
 
 def test_a_chart_says_which_way_is_good_and_one_value_is_no_curve():
-    groups = group_metrics(["reward/mean", "passes/3", "memory/gpu_gib"]).values()
+    groups = group_metrics(["reward/mean", "passes/3", "memory/gpu_gib", "gain/mean", "gain/positive"]).values()
     for title, names in (chart for charts in groups for chart in charts):
         assert ChartData(title, [Series(names[0], [1], [0.5])]).note.endswith(".")
     assert ChartData("odd/thing", []).note == ""

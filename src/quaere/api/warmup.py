@@ -305,6 +305,8 @@ def _describe(settings: WarmupSettings, played: Demonstrations, taught: Taught) 
         "style",
         "abstention",
         "ignore_rubrics",
+        "scores_only",
+        "shuffle_scores",
         "world_seed",
         "epochs",
         "batch",

@@ -87,7 +87,7 @@ def teach_form(
         )
     with scratch_folder(settings.out) as folder:
         form = folder / "form"
-        manifest = warm_up(structs.replace(settings, index=None, out=form))
+        manifest = warm_up(structs.replace(settings, index=None, out=form, scores_only=False, shuffle_scores=False))
         if manifest.stopped:
             with new_folder(settings.out) as kept:
                 shutil.copytree(form, kept, dirs_exist_ok=True)

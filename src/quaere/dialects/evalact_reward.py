@@ -96,10 +96,16 @@ class EvaluationSettings(DialectSettings, frozen=True, forbid_unknown_fields=Tru
     think_before_evaluate: ThinkBeforeEvaluate = "allow"
 
     def check(self, section: str = "evaluation") -> None:
-        """Raise `BadInput` for values out of bounds and `base` above `most`; `section` prefixes names."""
+        """Raise `BadInput` for values out of bounds, in conflict or without effect; `section` prefixes names."""
         super().check(section)
         if self.base > self.most:
             raise BadInput(f"{section}.base must be at most {section}.most ({self.most:g}), not {self.base:g}")
+        changed = [f"scores={self.scores}"] * (self.scores != "own") + ["permuted=true"] * self.permuted
+        if changed and not self.pcar:
+            raise BadInput(
+                f"{section}.{changed[0]} has no effect without PCAR, the only use of the scores in training",
+                hint=f"--set {section}.pcar=true",
+            )
 
 
 DEFAULT = EvaluationSettings()

@@ -20,7 +20,7 @@ policy itself wrote counts as a note.
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import structs
 
@@ -40,6 +40,7 @@ from quaere.dialects.roles import (
     read_outcome,
     think,
 )
+from quaere.errors import BadInput
 from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Turn
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rewards.self_evaluation import BONUS, NoteMatch, is_grounded, noted_reward
@@ -66,13 +67,23 @@ class NoteSettings(DialectSettings, frozen=True, forbid_unknown_fields=True):
         bonus: Reward for notes that contain the right answer when the given answer is wrong. [Eval-RAR; AutoRefine]
         contain: How a note is matched with the right answer; normalised: whole words, without case and punctuation;
             raw: letter for letter. [Quaere]
-        note_rule: Which notes earn the bonus; any: all, as published; grounded: those after a search, if a passage
-            shown before contains the answer and the note names at most two things. [Quaere]
+        note_rule: Which notes earn the bonus; any: all, as published; grounded: if a passage shown before the note
+            has the answer, the question has not, and all notes have, for each search, at most as many further words
+            of content as the answer. [Quaere]
     """
 
     bonus: Fraction = BONUS
     contain: NoteMatch = "normalised"
     note_rule: NoteRule = "any"
+
+    def check(self, section: str = "evaluation") -> None:
+        """Raise `BadInput` for values out of bounds or without effect; `section` prefixes names."""
+        super().check(section)
+        if self.note_rule != "any" and not self.bonus:
+            raise BadInput(
+                f"{section}.note_rule={self.note_rule} has no effect without a bonus",
+                hint=f"--set {section}.bonus={BONUS:g}",
+            )
 
 
 # ------------------------------------------------------------------------------------------------------------- prompts
@@ -194,19 +205,18 @@ def pay_noted(
 
 
 def _paid_notes(episode: Episode, settings: NoteSettings) -> list[str]:
-    """The notes of an episode that may earn the bonus."""
+    """The notes of an episode, if they may earn the bonus, else []."""
     assert isinstance(episode.task, SolveTask)
-    question, shown, notes = episode.task.question, list[str](), list[str]()
+    question, shown, notes = episode.task.question, list[str](), list[tuple[str, Sequence[str]]]()
     for turn in episode.turns:
-        note = read_note(turn)
-        if note and (
-            settings.note_rule == "any"
-            or is_grounded(note, question.text, shown, question.answers, contain=settings.contain)
-        ):
-            notes.append(note)
+        if note := read_note(turn):
+            notes.append((note, tuple(shown)))
         if was_searched(turn):
             shown += [hit.passage.titled_text for result in turn.results for hit in result.hits]
-    return notes
+    num_searches = sum(map(was_searched, episode.turns))
+    how: dict[str, Any] = {"num_searches": num_searches, "contain": settings.contain}
+    is_paid = settings.note_rule == "any" or is_grounded(notes, question.text, question.answers, **how)
+    return [note for note, _ in notes] if is_paid else []
 
 
 class TagTurns(SolverTurns):

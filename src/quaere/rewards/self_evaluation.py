@@ -24,15 +24,20 @@ from quaere.rewards.answers import contains, f1_score, normalise_answer
 NoteMatch = Literal["normalised", "raw"]
 
 BONUS = 0.1
-MAX_THINGS = 2
+MAX_PROOF_WORDS = 40
 NUM_BINS = 10
 
-_SENTENCES = re.compile(r"[:\n]|[.!?](?:\s|$)")
-_ITEMS = re.compile(r"[,;/|()]|\b(?:or|and)\b")
-_NAMES = re.compile(r"\b(?:[A-Z]|[0-9])[\w.'-]*(?:\s+(?:(?:of|the|de|von|van)\s+)?(?:[A-Z]|[0-9])[\w.'-]*)*")
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s|\n")
 _PLACE = re.compile(r"\b[Pp]assages?\s+[0-9]+(?:\s*(?:,|and|or)\s*[0-9]+)*")
-_ITEM_WORDS = 3
-_OPENERS = frozenset("a an he her his in it missing no none not on she so still that the there these they this".split())
+# Words of notes that name nothing: function words, and words about what was found.
+_PLAIN = frozenset(
+    """about after all also and any are as at be been before but by did do does for from had has have he her here him
+    his i in into is it its my neither no none nor not nothing of on only one or she so some than that their them then
+    there these they this those to was were what when where which who whom whose why will with yet
+    answer answers document documents evidence fact found gives information is mentioned mentions missing named names
+    needed page passage passages question result results said say says search sentence shown shows stated states still
+    tells text texts thus unknown""".split()
+)
 
 
 class NotedReward(Struct, frozen=True):
@@ -76,42 +81,54 @@ def _stands_in(text: str, answer: str, contain: NoteMatch) -> bool:
 
 
 def is_grounded(
-    note: str, question: str, shown: Iterable[str], accepted: Iterable[str], *, contain: NoteMatch = "normalised"
+    notes: Sequence[tuple[str, Sequence[str]]],
+    question: str,
+    accepted: Iterable[str],
+    *,
+    num_searches: int = 1,
+    contain: NoteMatch = "normalised",
 ) -> bool:
-    """True if a note has an accepted answer that a text shown before it contains, and names at most two things.
+    """True if a note has an accepted answer that a text shown before it contains, and all notes have little else.
 
-    "yes" and "no" occur in almost any text, so no note is grounded by them.
+    `notes` are those of an episode, each with the texts shown before it. Little else: `further_words` of all notes
+    together are at most as many, for each search, as the answer's own words. So a list of guesses is not paid, however
+    it is written. "yes", "no" and answers that the question contains, such as its alternatives, could be written
+    without reading, so that no note is grounded by them.
 
-        is_grounded("Venn built it.", "Who built it?", ["Venn built the Halm bridge."], ["Venn"]) -> True
-        is_grounded("Venn, Oleen or Brod", "Who built it?", ["Venn built the Halm bridge."], ["Venn"]) -> False
+        is_grounded([("Venn built it.", ["Venn built Halm."])], "Who built Halm?", ["Venn"]) -> True
+        is_grounded([("Venn, Oleen or Brod", ["Venn built Halm."])], "Who built Halm?", ["Venn"]) -> False
     """
-    texts = list(shown)
-    found = any(
-        _stands_in(note, answer, contain) and any(contains(text, answer) for text in texts)
-        for answer in accepted
-        if normalise_answer(answer) not in ("yes", "no")
-    )
-    return found and len(find_things(note, question)) <= MAX_THINGS
+    stripped = [(_PLACE.sub(" ", note), texts) for note, texts in notes]
+    for answer in accepted:
+        if normalise_answer(answer) in ("yes", "no") or contains(question, answer):
+            continue
+        # Whole words even with `raw`: what is not the answer is counted as whole words too.
+        found = any(
+            contains(note, answer)
+            and _stands_in(note, answer, contain)
+            and any(contains(text, answer) for text in texts)
+            for note, texts in stripped
+        )
+        most = num_searches * len(normalise_answer(answer).split())
+        if found and sum(len(further_words(note, question, answer, texts)) for note, texts in stripped) <= most:
+            return True
+    return False
 
 
-def find_things(note: str, question: str = "") -> set[str]:
-    """The different names and numbers of a note, and the short items of a list; what the question names is left out.
+def further_words(note: str, question: str, answer: str, shown: Iterable[str] = ()) -> list[str]:
+    """The words of a note without the answer, the words of the question and those that name nothing.
 
-    find_things("Passage 1: Orsolya Venn in 1702.") -> {"orsolya venn", "1702"}
-    find_things("copper, tin or lead") -> {"copper", "tin", "lead"}
+    Nor does a sentence with the answer count, if the note quotes it as a whole from a text shown.
+
+    further_words("It says that Orsolya Venn built it in 1702.", "Who built it?", "Orsolya Venn") -> ["1702"]
     """
-    things = set[str]()
-    for number, sentence in enumerate(_SENTENCES.split(_PLACE.sub(" ", note))):
-        items = [item.strip() for item in _ITEMS.split(sentence) if item.strip()]
-        names = [name for item in items for name in _NAMES.findall(item)]
-        # The first word of a sentence has a capital as well. That of the note itself is never counted; later ones are,
-        # or else a list of guesses could be written as sentences.
-        first = names[0] if names and sentence.strip().startswith(names[0]) and len(items) == 1 else ""
-        if first and ((number == 0 and " " not in first) or first.lower() in _OPENERS):
-            names = names[1:]
-        is_list = len(items) > MAX_THINGS and all(len(item.split()) <= _ITEM_WORDS for item in items)
-        things.update(normalise_answer(thing) for thing in (items if is_list else names))
-    return {thing for thing in things if thing and not contains(question, thing)}
+    sentences = [one for text in shown for one in _SENTENCE_ENDS.split(text) if contains(one, answer)]
+    proofs = [one for one in map(normalise_answer, sentences) if len(one.split()) <= MAX_PROOF_WORDS]
+    left = normalise_answer(note)
+    for part in (*proofs, normalise_answer(answer)):
+        left = re.sub(rf"(?<!\S){re.escape(part)}(?!\S)", " ", left)
+    known = _PLAIN.union(normalise_answer(question).split())
+    return [word for word in left.split() if word not in known]
 
 
 def brier_reward(chance: float, outcome: bool, weight: float = 1.0) -> float:

@@ -183,7 +183,7 @@ def _make(
 ) -> Candidate:
     told = _find_proof(question)
     leaked = any(gives_away(question.text, answer) for answer in question.answers)
-    evidence = _settle(told, read_document)
+    evidence, (known,) = _settle(told, read_document), keep_known([question], read_document)
     answer, *aliases = (text for text in question.answers if text.strip())
     return Candidate(
         id=f"given-{question.id}" if step.iteration == 0 else f"i{step.iteration}-given-{question.id}",
@@ -200,7 +200,7 @@ def _make(
         span=told.text if told else "",
         evidence=evidence,
         searches=question.searches,
-        proof=question.evidence,
+        proof=known.evidence,
     )
 
 
@@ -236,6 +236,29 @@ def _settle(evidence: Evidence | None, read_document: ReadDocument | None) -> Ev
     except BadInput:
         return None
     return evidence
+
+
+def keep_known(questions: Sequence[Question], read_document: ReadDocument | None) -> list[Question]:
+    """The questions; without evidence and gold documents if the index lacks one of these.
+
+    Otherwise every search for them would count as bad, as none can return what is missing. All are kept as they are if
+    the documents cannot be read.
+    """
+    if read_document is None:
+        return list(questions)
+    return [
+        question if _is_known(question, read_document) else structs.replace(question, evidence=(), gold_ids=())
+        for question in questions
+    ]
+
+
+def _is_known(question: Question, read_document: ReadDocument) -> bool:
+    try:
+        for doc_id in {*question.gold_ids, *(one.doc_id for one in question.evidence)}:
+            read_document(doc_id)
+    except BadInput:
+        return False
+    return True
 
 
 # ---------------------------------------------------------------------------------------- runs on given questions alone
@@ -351,6 +374,10 @@ async def train_practice(
     questions, phase = read_questions(store.path / QUESTIONS), config.solver
     solver = solver_of(phase, config.prompts)
     async with open_run(config, ROLES, reporter) as opened:
+        known = keep_known(questions, opened.read_document) if solver.measure else questions
+        if num := sum(one != other for one, other in zip(known, questions, strict=True)):
+            said = "name documents that the index does not have: their searches are judged by the answers"
+            reporter.note(f"{num} of {len(questions)} questions {said}")
         num_steps = count_steps(config, count_training(config, len(questions)))
         training = TrainingRun(config, store, opened.actors, reporter, num_steps)
         if not phase.steps:  # `epochs` then determines how often a question is drawn
@@ -364,7 +391,7 @@ async def train_practice(
                 iteration,
                 phase,
                 solver=solver,
-                questions=questions,
+                questions=known,
                 validation=config.validation,
                 seed=config.seed,
             )

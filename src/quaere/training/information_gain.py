@@ -3,17 +3,18 @@
     measure_gains(learner, renderer, episodes) -> [{0: 2.31, 1: -0.04}, {}]
 
 The gain of a search is the mean log-prob of the tokens of the known answer, written right after the search's result,
-minus the same before it: after the result of the search before or, for the first one, after the prompt. It needs
-neither a judge nor evidence (information gain as in IGPO and TIPS).
+minus the same right before that result: after the turn that searches. So a policy that guesses the answer in its
+thought or query gains nothing by the guess. It needs neither a judge nor evidence (information gain as in IGPO and
+TIPS).
 
-All contexts of a step are scored in one packed pass without gradients, before the update. A context that several
-attempts share, such as the prompt, is scored once.
+All contexts of a step are scored without gradients, before the update. Each is a sequence of its own, because the GPU
+kernel for packed sequences does not support shared prefixes: an episode with K searches costs about K forward passes of
+the episode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from quaere.chat.protocol import was_searched
@@ -34,34 +35,34 @@ def measure_gains(
 ) -> list[dict[int, float]]:
     """The gain of each search of every episode, by turn index; {} without a search or an accepted answer."""
     numbers: dict[Sample, int] = {}
-    places: list[dict[int, int]] = []  # by episode and turn (-1: the prompt): the number of its sample
+    places: list[dict[int, list[int]]] = []  # by episode and turn: the numbers of the samples before and after
     for episode in episodes:
         contexts = find_contexts(episode)
-        samples = {turn: answer_sample(episode, end, renderer) for turn, end in contexts.items()}
-        places.append({turn: numbers.setdefault(sample, len(numbers)) for turn, sample in samples.items()})
+        samples = {turn: [answer_sample(episode, end, renderer) for end in ends] for turn, ends in contexts.items()}
+        places.append({turn: [numbers.setdefault(one, len(numbers)) for one in two] for turn, two in samples.items()})
     scores = [sum(values) / len(values) for values in learner.score(list(numbers))] if numbers else []
-    return [
-        {after: scores[found[after]] - scores[found[before]] for before, after in pairwise(found)} for found in places
-    ]
+    return [{turn: scores[after] - scores[before] for turn, (before, after) in found.items()} for found in places]
 
 
-def find_contexts(episode: Episode) -> dict[int, int]:
-    """The number of tokens before the first turn (-1) and after the result of each search, by turn index.
+def find_contexts(episode: Episode) -> dict[int, tuple[int, int]]:
+    """The number of tokens before and after the result of each search, by turn index.
 
     {} without a search whose result was shown, or without an accepted answer.
 
-        find_contexts(episode) -> {-1: 212, 0: 391, 2: 640}
+        find_contexts(episode) -> {0: (231, 391), 2: (418, 640)}
     """
     assert isinstance(episode.task, SolveTask)
     turns = episode.turns
-    searched = [place for place, turn in enumerate(turns) if was_searched(turn)]
-    if not searched or not any(answer.strip() for answer in episode.task.question.answers):
+    if not any(answer.strip() for answer in episode.task.question.answers):
         return {}
     starts = [turn.start for turn in turns if turn.num_tokens]
     total = len(episode.token_ids)
     # The result ends where the policy's next turn begins; after the last turn it ends with the episode.
-    ends = {place: next((at for at in starts if at > turns[place].start), total) for place in searched}
-    return {-1: starts[0]} | ends
+    return {
+        place: (turn.start + turn.num_tokens, next((at for at in starts if at > turn.start), total))
+        for place, turn in enumerate(turns)
+        if was_searched(turn)
+    }
 
 
 def answer_sample(episode: Episode, num_tokens: int, renderer: Renderer) -> Sample:

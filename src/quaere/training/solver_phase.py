@@ -99,6 +99,8 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
         information_gain: Weight of a process reward for each search: by how much the learner's mean log-prob of the
             right answer's tokens rises with what it returned, standardised over the searches of all attempts at the
             question; 0: none. [Quaere]
+        min_gain_std: Least standard deviation that these rises are divided by, in nats a token, so that rises that
+            hardly differ have small advantages. [Quaere]
         shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
         dialect: The solver's dialect: its prompts, its reward and its own settings. [Dr. Zero; Search-R1;
             AutoRefine; Eval-RAR; EvalAct]
@@ -115,6 +117,7 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     delta: NonNegativeFloat = DELTA
     min_std: NonNegativeFloat = 0.0
     information_gain: NonNegativeFloat = 0.0
+    min_gain_std: NonNegativeFloat = 0.1
     shuffle_advantages: bool = False
     dialect: SolverDialectName = "tool-call"
     answer_score: AnswerScore = "own"
@@ -141,6 +144,11 @@ def check_solver(solver: SolverConfig) -> None:
         raise BadInput(
             f"{solver.dialect} answers from memory, so it cannot say that the documents do not answer",
             hint="--set solver.abstention.allowed=false",
+        )
+    if solver.information_gain and solver.dialect in FROM_MEMORY:
+        raise BadInput(
+            f"{solver.dialect} answers from memory, so no search of it has an information gain",
+            hint="--set solver.information_gain=0",
         )
     solver.evaluation.check("solver.evaluation")
     check_turns(solver.dialect, solver.limits)
@@ -248,7 +256,8 @@ def give_credit(
     turns = [(number, place) for number, found in enumerate(gains) for place in found]
     values = [gains[number][place] for number, place in turns]
     check_finite(values)
-    advantages = compare([episodes[number] for number, _ in turns], values, config).values.tolist() if turns else []
+    searched, scale = [episodes[number] for number, _ in turns], structs.replace(config, min_std=config.min_gain_std)
+    advantages = compare(searched, values, scale).values.tolist() if turns else []
     for (number, place), value in zip(turns, advantages, strict=True):
         turn = episodes[number].turns[place]
         credits[number].append(Credit(turn.start, turn.start + turn.num_tokens, config.information_gain * value))

@@ -203,6 +203,8 @@ class WarmupManifest(Struct, frozen=True):
     stopped: bool = False  # by the user, after `num_steps` of more steps
     abstention: float = 0.0  # share of a solver's episodes that abstain; above 0, its prompts allow it
     ignore_rubrics: bool = False  # score's reports did not follow the rubrics they were shown
+    scores_only: bool = False  # of a solver's own attempts at questions on documents, the scores of searches alone
+    shuffle_scores: bool = False  # these scores were those of random other searches
 
 
 def check_target(out: Path, force: bool) -> None:

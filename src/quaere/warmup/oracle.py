@@ -46,15 +46,9 @@ _THOUGHT_PERCENT = 50
 _REPEAT_PERCENT = 50
 Kind = Literal["found", "article", "related", "named", "missing"]
 
-# The scores of a kind stay within one tier of the environment's cue (above 7, above 3, up to 3), so that a kind always
-# gets the same advice.
-_SCORES: dict[Kind, tuple[int, ...]] = {
-    "found": (8, 9, 10),
-    "article": (5, 6),
-    "related": (4, 5, 6),
-    "named": (4, 5),
-    "missing": (0, 1, 2, 3),
-}
+# One score for each tier of the environment's cue (above 7, above 3, up to 3): PCAR would weigh tokens by differences
+# within a tier, which would be chance.
+_SCORES: dict[Kind, int] = {"found": 10, "article": 5, "related": 5, "named": 5, "missing": 1}
 _HEAD_CHARS = 60  # first characters of a passage that show whether it was shown or cut off
 
 
@@ -76,9 +70,10 @@ class Verdict(Struct, frozen=True):
     kind: Kind
     rank: int = 0
 
-    def draw_score(self, dice: Dice) -> int:
-        """A random score from 0 to 10 within the range of this kind."""
-        return dice.pick(_SCORES[self.kind])
+    @property
+    def score(self) -> int:
+        """The score of a search of this kind, from 0 to 10."""
+        return _SCORES[self.kind]
 
 
 def weigh_search(chain: Sequence[Hop], at: int, turn: Turn, news: str) -> Verdict:
@@ -220,7 +215,7 @@ class _Solver(_Oracle):
         if dice.chance(_THOUGHT_PERCENT):
             form = {"found": "before_good", "missing": "before_bad"}.get(kind, "before_partly")
             thought = words.write_thought(_EVALUATIONS[form], dice, slots, min_words=1)
-        return self.turns.evaluation(thought, self.note, self.verdict.draw_score(dice))
+        return self.turns.evaluation(thought, self.note, self.verdict.score)
 
     def go_on(self, turns: Sequence[Turn]) -> str:
         """The next search for the same fact, the search for the next fact, or the answer."""

@@ -8,7 +8,9 @@ score a value (`rewards/self_evaluation.py`). To make about half of the searches
 that belongs to another question (`spoilt`), and from some the passages with the evidence, or all of their documents,
 are withheld (`withheld`); where too many are bad, the question itself is the only query (`asked`).
 
-Loss is on the evaluations alone, except in an attempt that is a good lesson as a whole.
+Loss is on the evaluations alone, except in an attempt that is a good lesson as a whole. Such a one is played as it was,
+and once more with bad searches where these are too few. Where it rightly abstains from a question that cannot be
+answered, every search found nothing.
 """
 
 from collections import Counter
@@ -20,6 +22,7 @@ from msgspec import Struct, field, structs
 from quaere.chat.protocol import Protocol, was_searched
 from quaere.chat.renderer import Renderer
 from quaere.records import Answer, Episode, Evaluate, Hit, Passage, Question, Search, SolveTask, Turn
+from quaere.rewards.abstention import ABSTENTION
 from quaere.rewards.answers import contains
 from quaere.rewards.self_evaluation import ALL, NOTHING, PAGE, SOME, holds, is_good, value_searches
 from quaere.rollout.episode import Limits
@@ -88,34 +91,53 @@ async def play_judged(
     room = structs.replace(limits, max_turns=limits.max_turns + protocol.turns_per_search)
     for attempt in attempts:
         assert isinstance(attempt.task, SolveTask)
-        question, dice = attempt.task.question, Dice(seed, "judged", attempt.id)
-        if not question.evidence or not _queries(attempt):
-            judged.lessons.episodes.extend([attempt] if attempt.id in whole else [])
+        question, dice, is_whole = attempt.task.question, Dice(seed, "judged", attempt.id), attempt.id in whole
+        if not _can_judge(attempt, is_whole=is_whole):
+            judged.lessons.episodes.extend([attempt] if is_whole else [])
             continue
-        kind = _choose(judged, dice, is_whole=attempt.id in whole)
-        script = _Replay(attempt, dialect, protocol, dice, values=judged.values, shuffled=shuffled)
-        if kind == "spoilt":
-            script.add_search(_pick_other(queries, question.id, dice))
-        elif kind == "asked":
-            script.searches.clear()
-            script.add_search(question.text)
-        source = _Withholding(searcher, question, pages=dice.chance(50)) if kind == "withheld" else searcher
-        played = Attempt(f"{attempt.id}-{kind}", attempt.task, script, protocol)
-        episode = await demonstrate(played, source, renderer, room, name=NAME)
-        if not any(isinstance(turn.action, Evaluate) for turn in episode.turns):
-            judged.lessons.dropped["no search was evaluated"] += 1
-            continue
-        is_lesson = kind == "own" and attempt.id in whole and not judge(episode, "solver", dialect)
-        judged.lessons.episodes.append(episode if is_lesson else mask_others(episode))
+        for kind in _choose(judged, dice, is_whole=is_whole):
+            script = _Replay(attempt, dialect, protocol, dice, values=judged.values, shuffled=shuffled)
+            if kind == "spoilt":
+                script.add_search(_pick_other(queries, question.id, dice))
+            elif kind == "asked":
+                script.searches.clear()
+                script.add_search(question.text)
+            source = _Withholding(searcher, question, pages=dice.chance(50)) if kind == "withheld" else searcher
+            played = Attempt(f"{attempt.id}-{kind}", attempt.task, script, protocol)
+            episode = await demonstrate(played, source, renderer, room, name=NAME)
+            if not any(isinstance(turn.action, Evaluate) for turn in episode.turns):
+                judged.lessons.dropped["no search was evaluated"] += 1
+                continue
+            is_lesson = kind == "own" and is_whole and not judge(episode, "solver", dialect)
+            judged.lessons.episodes.append(episode if is_lesson else mask_others(episode))
     return judged
 
 
-def _choose(judged: Judged, dice: Dice, *, is_whole: bool) -> ReplayKind:
-    """How to play an attempt: as it was while bad searches are about as many as good ones, else to balance them."""
+def _can_judge(attempt: Episode, *, is_whole: bool) -> bool:
+    """True if an attempt has searches, it is known what they should find, and an answer to end with."""
+    assert isinstance(attempt.task, SolveTask)
+    question = attempt.task.question
+    ends = bool(question.answers) or isinstance(attempt.turns[-1].action, Answer)
+    # Without evidence and answers there is nothing to find; an attempt that says so is a good lesson.
+    is_known = bool(question.evidence) or (is_whole and not question.answers)
+    return bool(_queries(attempt)) and ends and is_known
+
+
+def _choose(judged: Judged, dice: Dice, *, is_whole: bool) -> Iterator[ReplayKind]:
+    """How to play an attempt: as it was while bad searches are about as many as good ones, else to balance them.
+
+    A good lesson is played as it was, and then to balance; each choice depends on the searches before it.
+    """
     surplus = judged.num_bad - judged.num_good
     if is_whole or 0 <= surplus <= _MAX_SURPLUS:
-        return "own"
-    return "asked" if surplus > 0 else dice.pick(("spoilt", "withheld"))
+        yield "own"
+    else:
+        yield "asked" if surplus > 0 else dice.pick(("spoilt", "withheld"))
+    kinds: list[ReplayKind] = ["spoilt", "withheld"] if is_whole else []
+    dice.shuffle(kinds)
+    for kind in kinds:
+        if judged.num_bad < judged.num_good:
+            yield kind
 
 
 def mask_others(episode: Episode) -> Episode:
@@ -178,7 +200,8 @@ class _Replay:
         self.searches = list(self._read_searches(attempt, protocol))
         last = attempt.turns[-1]
         is_answer = isinstance(last.action, Answer) and last.text.endswith(protocol.stop)
-        self._ending = last.text if is_answer else self._turns.answer("", self._question.answers[0])
+        right = next(iter(self._question.answers), ABSTENTION)
+        self._ending = last.text if is_answer else self._turns.answer("", right)
 
     def _read_searches(self, attempt: Episode, protocol: Protocol) -> Iterator[str]:
         for turn in attempt.turns:
@@ -200,7 +223,7 @@ class _Replay:
     def _evaluate(self, turns: Sequence[Turn]) -> str:
         searched = [turn for turn in turns if was_searched(turn)]
         shown = [[hit.passage for result in turn.results for hit in result.hits] for turn in searched]
-        value = value_searches(self._question, shown)[-1]
+        value = (value_searches(self._question, shown) or [NOTHING])[-1]
         self._values[value] += 1
         if self._shuffled:
             value = self._dice.pick(sorted(self._values.elements()))
