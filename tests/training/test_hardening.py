@@ -104,6 +104,12 @@ def facts(index, questions):
 # --------------------------------------------------------------------------------------------------------------- facts
 
 
+@pytest.mark.parametrize(("held", "left"), [("Orsolya Venn", "Marta Oleen"), ("Ferrin Hall", "Orsolya Venn")])
+def test_documents_held_back_give_no_facts_and_no_descriptions(index, questions, held, left):
+    found = find_hardenable(questions, index, TOPK, {held})
+    assert [fact.question.text for fact in found] == [text for text in HARD if left in text]
+
+
 def test_only_facts_of_which_another_page_names_something_can_be_reworded(facts):
     assert [fact.question.text for fact in facts] == list(HARD)
     assert [fact.worded.fact.answer for fact in facts] == ["4 May 1671", "12 June 1690"] + ["Korrin Vale"] * 2
@@ -127,6 +133,10 @@ def test_no_fact_comes_again_before_every_fact_was_asked_about_and_pages_take_tu
     # If all are needed in every iteration, the solver's questions are about new ones as long as there are any.
     written = [split_facts(choose_pool(order, iteration, 40, 5), 5)[1] for iteration in range(3)]
     assert len({fact.question.id for some in written for fact in some}) == 15
+    # More are wanted than the half that is written about: the next iteration's begin after that half. By hand: of 15,
+    # 7 are written about; first 8 to 14, then 15 = 0 to 6, and only then those of the first time.
+    held = [split_facts(choose_pool(order, iteration, 40, 12), 12)[1] for iteration in range(3)]
+    assert held[0] == order[8:] and held[1] == order[:7] and held[2] == [order[7], *order[8:14]]
     learned, held = split_facts(order, 5)
     assert [*learned, *held] == order and len(held) == 5
     assert [len(part) for part in split_facts(order, 40)] == [8, 7]
@@ -447,6 +457,18 @@ def test_the_examiner_is_a_model_of_its_own_or_the_solver(paths, tmp_path, quest
         assert {item.refusals for item in found.candidates()} == {("pages",), ("read",)}
 
 
+def test_a_run_gives_and_shows_nothing_that_is_held_back(paths, tmp_path, questions, monkeypatch):
+    """`proposer.held_back` is a file of questions about one page; the proposer's searches would otherwise show it."""
+    asked = {"id": "h", "question": "When was Marta Oleen born?", "answers": ["12 June 1690"]}
+    (tmp_path / "held.jsonl").write_text(json.dumps(asked | {"gold_ids": ["Marta Oleen"]}) + "\n")
+    config = make(paths, tmp_path, questions, **{"proposer.held_back": str(tmp_path / "held.jsonl")})
+    with run(tmp_path / "run", config, monkeypatch)[0] as found:
+        told = [found.episode(row.id) for row in found.index(protocol="drzero-proposer")]
+        shown = {hit.passage.doc_id for one in told for turn in one.turns for r in turn.results for hit in r.hits}
+        assert {one.task.document.doc_id for one in told} == {"Orsolya Venn"}
+        assert "Halm Bridge" in shown and "Marta Oleen" not in shown
+
+
 def test_questions_of_other_documents_are_refused_in_one_line(paths, tmp_path, questions, monkeypatch):
     config = make(paths, tmp_path, questions[5:])
     with pytest.raises(BadInput, match=r"none of the 1 questions of .* can be reworded"):
@@ -477,7 +499,12 @@ def test_an_attempt_counts_only_with_the_searches_needed():
     task = SolveTask(Question("q", "Who?", ("Venn",)))
     made = {"protocol": "p", "model": "m", "seed": 0, "segments": (), "outcome": Answer("Venn"), "end": "answered"}
     attempts = [Episode(id=f"a{num}", task=task, turns=(searched,) * num, **made) for num in range(3)]
-    assert rights(attempts, make_reward().reward.min_searches(HOPS)) == [0.0, 0.0, 1.0]
+    assert rights(attempts, make_reward().reward.min_searches(HOPS)) == [0.0, 0.0, 0.0]  # the same query twice
+    other = Turn(1, "", Search(("b",)), "end_of_turn", (SearchResult("b", (Hit(page, 1.0),)),))
+    same = Turn(1, "", Search(("a", "The A!")), "end_of_turn", (SearchResult("The A!", (Hit(page, 1.0),)),))
+    empty = Turn(1, "", Search(("b",)), "end_of_turn", (SearchResult("b", ()),))
+    second = [Episode(id="a", task=task, turns=(searched, turn), **made) for turn in (other, same, empty)]
+    assert rights(second, make_reward().reward.min_searches(HOPS)) == [1.0, 0.0, 0.0]
 
 
 # ------------------------------------------------------------------------------------------------------------- settings

@@ -15,7 +15,7 @@ solver attempts anything: a rewording that is refused earns 0, and none earns le
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 
 from msgspec import Struct, structs
@@ -70,16 +70,20 @@ class CheckedFact(Struct, frozen=True):
     worded: Worded
 
 
-def find_hardenable(questions: Sequence[Question], index: Index, topk: int) -> list[CheckedFact]:
+def find_hardenable(
+    questions: Sequence[Question], index: Index, topk: int, held: Collection[str] = ()
+) -> list[CheckedFact]:
     """The questions about single facts that can be reworded, each with its fact.
 
     Another document says something of a name in them, and a search without that name does not find their passage. The
-    ids are those that the writer gave them, by which their facts are found again.
+    ids are those that the writer gave them, by which their facts are found again. Neither document is one of `held`.
     """
     known = recall_singles({one.id: one.text for one in questions if one.answers}, index.passages())
     worded = {one.draft.id: one for one in known}
     found = [CheckedFact(question, worded[question.id]) for question in questions if question.id in worded]
-    able = {bridge.second.draft.id for bridge in find_bridges([fact.worded for fact in found], index, topk)}
+    found = [fact for fact in found if fact.worded.fact.passage.doc_id not in held]
+    bridges = find_bridges([fact.worded for fact in found], index, topk)
+    able = {bridge.second.draft.id for bridge in bridges if bridge.fact.passage.doc_id not in held}
     return [fact for fact in found if fact.question.id in able]
 
 
@@ -98,9 +102,10 @@ def order_facts(facts: Sequence[CheckedFact], seed: int) -> list[CheckedFact]:
 def choose_pool(facts: Sequence[CheckedFact], iteration: int, size: int, num_written: int) -> list[CheckedFact]:
     """The facts of an iteration: the next `size` in order, so that none comes again before all were asked about.
 
-    If an iteration takes all facts, the last `num_written`, which are those of the solver's questions, change first.
+    If an iteration takes all facts, the last ones, which are those of the solver's questions (`split_facts`), change
+    first.
     """
-    stride = size if size < len(facts) else num_written
+    stride = size if size < len(facts) else min(num_written, len(facts) // 2)
     return [facts[(iteration * stride + place) % len(facts)] for place in range(min(size, len(facts)))]
 
 
@@ -325,11 +330,12 @@ async def train(config: SelfPlayConfig, store: Run, reporter: Reporter) -> None:
     hardening = config.proposer.hardening
     async with open_run(config, ROLES, reporter) as opened, AsyncExitStack() as stack:
         given = read_given(store)
-        facts = await asyncio.to_thread(find_hardenable, given, opened.index, hardening.topk)
+        documents = Documents(opened.index, config.proposer)
+        facts = await asyncio.to_thread(find_hardenable, given, opened.index, hardening.topk, documents.held)
         if not facts:
             raise BadInput(
                 f"none of the {len(given)} questions of {config.generation.given} can be reworded: no other document "
-                "says something of a name in them",
+                "that is not held back says something of a name in them",
                 hint="generation.given=FILE is a file of `quaere questions --checked` about the same index",
             )
         reporter.note(f"{len(facts)} of {len(given)} given questions can be reworded")
@@ -345,5 +351,4 @@ async def train(config: SelfPlayConfig, store: Run, reporter: Reporter) -> None:
 
         gate = Gate(opened.index, hardening, get_policy, engine.max_rows)
         training = TrainingRun(config, store, actors, reporter, count_steps(config), read_document=opened.read_document)
-        documents = Documents(opened.index, config.proposer)
         await Hardening(config, training, opened.searcher, documents=documents, facts=facts, gate=gate).evolve()

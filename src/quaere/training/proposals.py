@@ -301,8 +301,8 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
         containment: How an answer is looked for in a text: as whole words or as characters. [Quaere]
         choices: A question may name its answer as one of two alternatives to choose from ("Who built it, Venn or
             Brod?"). [Quaere]
-        needed_searches: Count a right attempt only if it made as many searches with results as the question
-            claims to need. [Quaere]
+        needed_searches: Count a right attempt only if it made as many different searches with results as the
+            question claims to need. [Quaere]
     """
 
     shape: DifficultyShape = "single"
