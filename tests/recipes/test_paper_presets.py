@@ -20,7 +20,7 @@ NEWER = {
     "learner.kl_flat": True,
     "learner.min_warmup_steps": 0,
     "solver.max_draws": 0,
-    "needed_searches": False,
+    "needed_searches": "auto",
     "sampling.off_policy": False,
     "health.min_new_questions": 1,  # it warns and changes nothing
 }

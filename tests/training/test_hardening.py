@@ -12,7 +12,7 @@ from reading_endpoint import ANSWERS, PAGES, Reader
 import tiny
 from dictating import dictating
 from quaere.dialects.tool_call import BRIEF_HARDENING_SYSTEM, ToolCallProposer
-from quaere.errors import BadInput
+from quaere.errors import BadInput, ModelMissing
 from quaere.recipes import hardening
 from quaere.recipes.drzero import check, judge_proposal
 from quaere.recipes.eve import check_config as check_eve
@@ -457,6 +457,26 @@ def test_the_examiner_is_a_model_of_its_own_or_the_solver(paths, tmp_path, quest
         assert {item.refusals for item in found.candidates()} == {("pages",), ("read",)}
 
 
+def test_attempts_with_fewer_searches_count_if_that_is_set(paths, tmp_path, questions, monkeypatch):
+    """Two of three attempts are right, one of them with one search: D = (3 - 2) / (3 - 1)."""
+    config = make(paths, tmp_path, questions, **{"proposer.reward.needed_searches": False, "solver.steps": 0})
+    with run(tmp_path / "run", config, monkeypatch)[0] as found:
+        rows = found.index(phase="proposer", protocol="drzero-proposer")
+        assert sorted(row.metrics["reward/total"] for row in rows) == [0, 0.5]
+
+
+def test_a_run_says_that_no_fact_is_answered_sometimes(paths, tmp_path, questions, monkeypatch):
+    def never(job):
+        return dictate(job) if isinstance(job.task, ProposeTask) else ["<think>So.</think><answer>nobody</answer>"]
+
+    monkeypatch.setattr(hardening, "open_policy", lambda model, **engine: ChatPolicy(Reader(answers=KNOWS)))
+    with dictating(never):
+        config = make(paths, tmp_path, questions, **{"proposer.hardening.attempts": 3, "solver.steps": 0})
+        found, told = run_drzero(tmp_path / "run", config)
+    found.close()
+    assert "iteration 1: the solver answers none of 4 facts sometimes, so all are reworded" in told.notes
+
+
 def test_a_run_gives_and_shows_nothing_that_is_held_back(paths, tmp_path, questions, monkeypatch):
     """`proposer.held_back` is a file of questions about one page; the proposer's searches would otherwise show it."""
     asked = {"id": "h", "question": "When was Marta Oleen born?", "answers": ["12 June 1690"]}
@@ -517,6 +537,18 @@ def test_settings_that_contradict_each_other_are_refused(paths, tmp_path, questi
         check_self_play(make(paths, tmp_path, questions, **{"generation.given_again": True}))
     with pytest.raises(BadInput, match="attempts=1 is all or none"):
         check_self_play(make(paths, tmp_path, questions, **{"proposer.hardening.attempts": 1}))
+    refused = {
+        "shows the page of each question": {"proposer.document": False},
+        "has no format reward": {"proposer.reward.format_weight": 0.25},
+        "set generation.candidates=256": {"proposer.steps": 0, "generation.candidates": 0},
+    }
+    for said, changes in refused.items():
+        with pytest.raises(BadInput, match=said):
+            check_self_play(make(paths, tmp_path, questions, **changes))
+    check_self_play(make(paths, tmp_path, questions, **{"proposer.reward.format_weight": 0}))
+    for examiner in ("./no-such-model", "openai:reader"):
+        with pytest.raises((BadInput, ModelMissing), match="no model directory|an endpoint must be"):
+            check(make(paths, tmp_path, questions, **{"proposer.hardening.examiner": examiner}))
     with pytest.raises(BadInput, match="is a task of drzero, not of terse"):
         check(make(paths, tmp_path, questions), recipe="terse")
     with pytest.raises(BadInput, match="is a task of drzero, not of eve"):

@@ -29,6 +29,8 @@ from msgspec import structs
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.roles import Solver
+from quaere.endpoint import parse_endpoint
+from quaere.policies.catalogue import resolve_model
 from quaere.recipes.drawn_documents import Documents, list_held
 from quaere.recipes.registry import Recipe
 from quaere.records import Candidate, DropReason, ProposeTask
@@ -322,6 +324,8 @@ def check(config: SelfPlayConfig, recipe: str = "drzero") -> None:
     list_held(config.proposer.held_back)
     if recipe != "drzero":
         refuse_hardening(config, recipe)
+    if config.proposer.task == "harden" and (examiner := config.proposer.hardening.examiner):
+        parse_endpoint(examiner) if examiner.startswith("openai:") else resolve_model(examiner)
     check_openable(config, recipe, needed_dialects(config, "drzero"))
 
 

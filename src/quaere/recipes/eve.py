@@ -196,6 +196,11 @@ def check_config(config: EveConfig) -> None:
     check_evidence(config.evidence)
     if (config.prompt_source == "questions") != bool(config.prompt_questions):
         raise BadInput("prompt_source=questions and prompt_questions=FILE must be set together, or neither")
+    if config.prompt_source == "selector" and config.selector.learns == "yield" and not config.generation.attempts:
+        raise BadInput(
+            "selector.learns=yield counts questions that the solver answers sometimes, and generation.attempts=0 makes "
+            "no attempts: set generation.attempts=4 or so"
+        )
     if config.prompt_source != "uniform" and not config.proposer.document:
         raise BadInput(f"prompt_source={config.prompt_source} chooses documents: it needs proposer.document=true")
 

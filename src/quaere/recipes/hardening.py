@@ -231,7 +231,8 @@ class Hardening(DrZero):
         gate: Gate,
     ) -> None:
         # The reward is gate x difficulty, by attempts with as many searches as needed; given questions are the facts.
-        reward = structs.replace(config.proposer.reward, format_weight=0.0, needed_searches=True)
+        is_strict = config.proposer.reward.needed_searches is not False
+        reward = structs.replace(config.proposer.reward, format_weight=0.0, needed_searches=is_strict)
         config = structs.replace(
             config,
             proposer=structs.replace(config.proposer, reward=reward),
@@ -266,6 +267,11 @@ class Hardening(DrZero):
             )
             kept = sum(candidate.kept for candidate in step.candidates)
             step.metrics["facts/sometimes"] = kept / max(1, len(step.candidates))
+            if not kept:
+                self.training.reporter.note(
+                    f"iteration {iteration + 1}: the solver answers none of {len(step.candidates)} facts sometimes, "
+                    "so all are reworded"
+                )
 
     def draw(self, step: Step, numbers: Sequence[int]) -> list[ProposeTask]:
         """Tasks about the facts with these numbers; the proposer does not learn on those that generation takes."""
@@ -316,7 +322,7 @@ class Hardening(DrZero):
         return choose_pool(self._order, iteration, size, self._num_written)
 
     def _chosen(self, iteration: int) -> list[CheckedFact]:
-        """The facts of the iteration's pool that the solver answers sometimes; all of them if none was attempted."""
+        """The facts of the iteration's pool that the solver answers sometimes; all if it attempted none or none is."""
         pool = self._pool(iteration)
         if not self.config.proposer.hardening.attempts:
             return pool

@@ -294,7 +294,7 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         shape: Difficulty reward: single is highest when exactly one attempt of n is right; parabola, 4p(1-p),
             when half are. [Dr. Zero, Eq. 4]
-        format_weight: Weight of the format reward. [Dr. Zero; EVE-Agent, Eq. 16]
+        format_weight: Weight of the format reward; `proposer.task=harden` has none. [Dr. Zero; EVE-Agent, Eq. 16]
         format_rule: Format reward: released is that of Dr. Zero's code; eve gives a leaked answer the full format
             reward, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
         invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
@@ -302,7 +302,7 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
         choices: A question may name its answer as one of two alternatives to choose from ("Who built it, Venn or
             Brod?"). [Quaere]
         needed_searches: Count a right attempt only if it made as many different searches with results as the
-            question claims to need. [Quaere]
+            question claims to need; auto: with `proposer.task=harden`. [Quaere]
     """
 
     shape: DifficultyShape = "single"
@@ -311,14 +311,14 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     invalid_rule: InvalidRule = "text"
     containment: Containment = "words"
     choices: bool = True
-    needed_searches: bool = False
+    needed_searches: bool | Literal["auto"] = "auto"
 
     def min_searches(self, hops: int) -> int:
         """Minimum number of searches with results for a right attempt at a question of `hops` hops to count.
 
         RewardConfig(needed_searches=True).min_searches(3) == 2
         """
-        return searches_needed(hops) if self.needed_searches else 0
+        return searches_needed(hops) if self.needed_searches is True else 0
 
     def read(self, episode: Episode) -> Proposed:
         """The proposer's episode with its format score by these rules."""

@@ -10,6 +10,7 @@ from quaere.dialects.registry import taught_name
 from quaere.errors import BadInput
 from quaere.records import Candidate
 from quaere.rewards.answers import normalise_answer
+from quaere.rewards.proposer import FORMAT_WEIGHT
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeInt, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
@@ -115,7 +116,7 @@ def check_self_play(config: SelfPlayConfig) -> None:
     if config.stop_after and not config.validation.questions:
         raise BadInput("stop_after compares validations: set validation.questions=64 or so as well")
     if proposer.task == "harden":
-        proposer.hardening.check(generation.given, again=generation.given_again)
+        _check_hardening(proposer, generation)
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
     check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
@@ -131,6 +132,17 @@ def check_self_play(config: SelfPlayConfig) -> None:
                 "generation.given is for the first iteration, and proposer.steps=0 leaves the others no questions: "
                 "set iterations=1, generation.given_again=true, or generation.candidates=256 or so"
             )
+
+
+def _check_hardening(proposer: ProposerConfig, generation: GenerationConfig) -> None:
+    """Raise BadInput for settings that the task of rewording questions would ignore or cannot work with."""
+    proposer.hardening.check(generation.given, again=generation.given_again)
+    if not proposer.document:
+        raise BadInput("proposer.task=harden shows the page of each question: leave out proposer.document=false")
+    if proposer.reward.format_weight not in (0, FORMAT_WEIGHT):
+        raise BadInput("proposer.task=harden has no format reward: leave out proposer.reward.format_weight")
+    if not count_candidates(generation, proposer):
+        raise BadInput("proposer.steps=0 leaves nothing to reword: set generation.candidates=256 or so")
 
 
 def refuse_hardening(config: SelfPlayConfig, recipe: str) -> None:
