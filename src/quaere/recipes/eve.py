@@ -56,6 +56,7 @@ from quaere.training.evidence import (
     VerifierSettings,
     check_evidence,
     hear,
+    measure_guards,
     open_hosted,
     trace,
 )
@@ -309,6 +310,7 @@ class Eve(DrZero):
         ]
         useful = [item.score.valid and 0 < item.num_right < item.num_attempts for item in judged]
         self.count_draws(self.first, judged, useful)
+        step.metrics |= measure_guards([item.refusals for item in judged], self.config.evidence.guards)
         return judged
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
@@ -320,6 +322,7 @@ class Eve(DrZero):
             self.decide(step, traced, reason, support)
             for (traced, reason), support in zip(screened, supports, strict=True)
         ]
+        step.metrics |= measure_guards([item.refusals for item in made], self.config.evidence.guards)
         known = [(item, one.kept) for item, one in zip(triples, made, strict=True) if one.reason not in _UNKNOWN]
         self.count_draws(self.second, [item for item, _ in known], [kept for _, kept in known])
         return made

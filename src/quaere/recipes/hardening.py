@@ -284,10 +284,7 @@ class Hardening(DrZero):
 
     async def judge(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:
         """Let the solver attempt the rewordings that pass the gate, and reward them."""
-        judged = await super().judge(step, await self._check(step, proposals))
-        useful = [0 < item.num_right < item.num_attempts for item in judged]
-        step.metrics |= {"gate/yield": sum(useful) / len(useful)} if useful else {}
-        return judged
+        return await super().judge(step, await self._check(step, proposals))
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
         """The rewordings as candidates of the curriculum: kept, or dropped with a reason."""
@@ -301,7 +298,6 @@ class Hardening(DrZero):
             others = tuple(answer for answer in question.answers if answer != candidate.answer)
             needed = searches_needed(HOPS)
             made.append(structs.replace(candidate, aliases=others, searches=needed, proof=question.evidence))
-        step.metrics |= {"gate/yield": sum(item.kept for item in made) / len(made)} if made else {}
         return made
 
     async def _check(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:

@@ -46,7 +46,7 @@ from quaere.rewards.proposer import (
 from quaere.rollout.episode import Job, Limits
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.settings import HardeningConfig, LearnerSettings
-from quaere.training.step import Step, mean_parts, measure_advantages, measure_proposals, pass_histogram
+from quaere.training.step import Step, mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
 
 if TYPE_CHECKING:  # episodes are read, and warm-ups planned, without torch
     from quaere.objectives.policy_gradient import Advantages
@@ -419,6 +419,7 @@ def measure_proposer(
             [item.score.valid for item in judged],
             [item.written.question for item in judged],
         ),
+        **mean_of("gate/yield", [item.reward.difficulty > 0 for item in judged]),  # a group's answers must differ
         **pass_histogram([item.num_right for item in judged if item.num_attempts == num_attempts], num_attempts),
         "cost/documents": float(num_documents),
         "cost/proposer_episodes": step.metrics["proposer/episodes"],

@@ -217,7 +217,7 @@ async def generation_steps(
         else:
             first = (step.number - num_given) * size
             yield step, range(first, min(total, first + size))
-        _measure_generation(step)
+        _measure_generation(step, is_attempted=generation.attempts > 0)
         if step.number + 1 == num_steps:
             _check_curriculum(config, training, step)
 
@@ -340,13 +340,19 @@ def _keys(candidate: Candidate) -> set[tuple[str, ...]]:
     return words | ({fact} if candidate.document_id else set())
 
 
-def _measure_generation(step: Step) -> None:
-    """Add to the step's metrics: candidates, kept ones, the searches those need, and the count of each drop reason."""
+def _measure_generation(step: Step, *, is_attempted: bool) -> None:
+    """Add to the step's metrics: candidates, kept ones, the searches those need, and the count of each drop reason.
+
+    If the solver attempts them, also the share of the proposer's questions that are kept, without those of which a
+    failed search leaves nothing to say.
+    """
+    written = [item for item in step.candidates if not item.given and item.reason not in ("unfinished", "spoiled")]
     kept = [candidate for candidate in step.candidates if candidate.kept]
     reasons = Counter(candidate.reason for candidate in step.candidates if candidate.reason)
     step.metrics |= {
         "curriculum/candidates": float(len(step.candidates)),
         "curriculum/kept": float(len(kept)),
+        **mean_of("gate/yield", [item.kept for item in written if is_attempted]),
         **mean_of("curriculum/searches_needed", [candidate.num_searches for candidate in kept]),
         **{f"curriculum/{reason.replace(' ', '_')}": float(count) for reason, count in reasons.items()},
     }
