@@ -22,6 +22,7 @@ from quaere.recipes.hardening import (
     Gate,
     choose_pool,
     find_hardenable,
+    judge_search,
     measure_gates,
     order_facts,
     read_rewording,
@@ -255,6 +256,16 @@ async def test_the_limits_of_the_gate_are_settings(index, facts):
     assert await refuse(1, max_known=0.0) == (("unknown",), 3 + 1)
     assert await refuse(topk=1) == ((), 3 + 5)
     assert await refuse(topk=20) == (("far",), 0)  # every page is found
+
+
+def test_any_passage_with_the_answer_or_of_its_page_is_near(index, facts):
+    worded = read_rewording(propose(index, facts[0], HARD["When was Orsolya Venn born?"], "4 May 1671"), facts[0])
+    halm, last = (fact.passage for fact in worded.draft.facts)
+    part = structs.replace(last, id="Orsolya Venn#9", text="She had a dog.")
+    other = structs.replace(halm, id="z#0", doc_id="z", title="Town", text="On 4 May 1671 someone was born.")
+    year = structs.replace(other, text="In 1671 someone was born.")
+    assert [judge_search(shown, worded) for shown in ([halm, year], [year], [])] == ["", "leads", "leads"]
+    assert [judge_search([halm, near], worded) for near in (last, part, other)] == ["far"] * 3
 
 
 def test_the_sentence_with_the_words_of_the_question_is_the_evidence(index, facts):

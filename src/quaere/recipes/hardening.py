@@ -24,7 +24,7 @@ from quaere.chat.spans import shown_passages
 from quaere.errors import BadInput
 from quaere.recipes.drawn_documents import Documents
 from quaere.recipes.drzero import DrZero
-from quaere.records import Candidate, ProposeTask, Question, searches_needed
+from quaere.records import Candidate, Passage, ProposeTask, Question, searches_needed
 from quaere.rewards.answers import contains, exact_match_score
 from quaere.rollout.policy import Policy, derive_seed, open_policy
 from quaere.runs import Run
@@ -51,7 +51,7 @@ GATES = (
     "pages",  # a page was shown that says something of a name which is no longer in the question
     "wording",  # the writer's rules: one question, without that name, the page's title or a word of the answer
     "leads",  # a search with the question shows the page that describes
-    "far",  # and not the passage of the answer
+    "far",  # and neither the page of the answer nor another passage with the answer
     "read",  # the examiner answers it with both passages among others
     "unknown",  # and hardly ever without them
 )
@@ -172,7 +172,7 @@ class Gate:
         max_known = math.floor(config.max_known * config.tries + 1e-9)
         examiner = Examiner(lines, self.index, settings, max_known=max_known)
         await examiner.search([item.question for item in worded])
-        faults = [_judge_search(examiner, item) for item in worded]
+        faults = [judge_search(examiner.hits[item.question], item) for item in worded]
         left = [at for at, fault in enumerate(faults) if not fault]
         verdicts = await examiner.attempt("rewordings", [worded[at] for at in left])
         for at, verdict in zip(left, verdicts, strict=True):
@@ -181,11 +181,14 @@ class Gate:
         return faults
 
 
-def _judge_search(examiner: Examiner, worded: Worded) -> str:
-    first = worded.draft.facts[0].passage.doc_id
-    if all(passage.doc_id != first for passage in examiner.hits[worded.question]):
+def judge_search(shown: Sequence[Passage], worded: Worded) -> str:
+    """The gate of searches that refuses a rewording with which a search shows these passages; "" if it passes both."""
+    first, last = (fact.passage.doc_id for fact in worded.draft.facts)
+    if all(passage.doc_id != first for passage in shown):
         return "leads"
-    return "far" if examiner.finds(worded.question, worded) else ""
+    # Any passage with the answer saves the second search, also one of another page.
+    tells = (any(contains(passage.titled_text, answer) for answer in worded.answers) for passage in shown)
+    return "far" if any(tells) or any(passage.doc_id == last for passage in shown) else ""
 
 
 def _settle(proposed: Proposed, worded: Worded | None, refused: str) -> Proposed:

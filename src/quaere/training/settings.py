@@ -343,8 +343,8 @@ class HardeningConfig(Struct, frozen=True, forbid_unknown_fields=True):
         tries: Answers of the examiner with both passages, and as many without. [Quaere]
         min_read: Least share of right answers with both passages. [Quaere]
         max_known: Greatest share of right answers without them. [Quaere]
-        topk: Passages that a search with the question returns; the page that describes must be among them, the
-            passage of the answer must not. [Quaere]
+        topk: Passages that a search with the question returns; the page that describes must be among them, but
+            neither the page of the answer nor another passage with the answer. [Quaere]
         attempts: Attempts of the solver at each fact when an iteration begins: those it answers sometimes are
             reworded and join the curriculum. 0: none; all facts are reworded. [Quaere]
     """
