@@ -212,9 +212,11 @@ def test_difficulty_only_where_right_attempts_searched_enough(paths, tmp_path):
             found = len({normalise_answer(result.query) for result in results if result.hits})
             attempts.setdefault(row.task_id, []).append((row.metrics["answer/exact_match"], found))
     for episode, paid in proposals(run):
-        counted = sum(right for right, found in attempts.get(episode.id, []) if found >= 2)
+        made = attempts.get(episode.id, [])
+        counted = sum(right for right, found in made if found >= 2)
+        easy = sum(right for right, found in made if found < 2)
         assert paid["attempts/right"] == counted
-        assert paid["reward/difficulty"] == difficulty_reward(int(counted), max(2, int(paid["attempts/num"])))
+        assert paid["reward/difficulty"] == difficulty_reward(int(counted), max(2, len(made)), int(easy))
 
 
 def test_no_format_reward(paths, tmp_path, two_steps):

@@ -373,9 +373,10 @@ def test_a_run_rewards_what_passed_the_gate_and_was_hard(paths, tmp_path, questi
     with found:
         assert "4 of 6 given questions can be reworded" in told.notes
         rows = {row.question: row.metrics for row in found.index(phase="proposer", protocol="drzero-proposer")}
-        # Of three attempts one was right with both searches: D = (3 - 1) / (3 - 1) = 1. The other was not reworded: 0.
+        # Of three attempts one was right with both searches, one with a single search, one wrong: D = 1 / (3 - 1). The
+        # other fact was not reworded: 0.
         assert {text: metrics["reward/total"] for text, metrics in rows.items()} == {
-            text: float("Venn" in text) for text in rows
+            text: 0.5 * ("Venn" in text) for text in rows
         }
         assert len(rows) == 2 and all(metrics["reward/format"] == 0 for metrics in rows.values())
         measured = found.metrics_at(1)
@@ -507,6 +508,26 @@ def test_questions_of_other_documents_are_refused_in_one_line(paths, tmp_path, q
 
 
 # ----------------------------------------------------------------------------------------------------------- the reward
+
+
+def test_a_question_is_kept_only_if_an_attempt_needed_its_searches(paths, tmp_path, questions, monkeypatch):
+    """The yield of generation is that of learning: right with both searches, and wrong, sometimes."""
+
+    def answer(job, *rights):
+        if isinstance(job.task, ProposeTask) or not rights[int(job.episode_id[-1])]:
+            return dictate(job)
+        searches = [SEARCH.format(name) for name in ("Halm Bridge", "Orsolya Venn")][: rights[int(job.episode_id[-1])]]
+        return [*searches, f"<think>So.</think><answer>{job.task.question.answers[0]}</answer>"]
+
+    monkeypatch.setattr(hardening, "open_policy", lambda model, **engine: ChatPolicy(Reader(answers=KNOWS)))
+    for number, (searches, reason) in enumerate([((1, 1, 0), "never solved"), ((2, 1, 1), "always solved")]):
+        config = make(paths, tmp_path, questions, **{"solver.steps": 0})
+        with dictating(lambda job, searches=searches: answer(job, *searches)):
+            found, _ = run_drzero(tmp_path / f"run{number}", config)
+        with found:
+            assert {item.reason for item in found.candidates()} == {reason, "refused"}
+            assert [found.metrics_at(step)["gate/yield"] for step in (1, 2)] == [0, 0]
+            assert found.metrics_at(1)["reward/mean"] == 0
 
 
 @given(strategies.integers(2, 8), strategies.data())

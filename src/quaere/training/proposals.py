@@ -243,10 +243,11 @@ def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
     return {normalise_answer(item.question) for item in candidates if passed(item)}
 
 
-def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
+def judge_attempts(num_right: int, num_attempts: int, num_easy: int = 0) -> DropReason:
     """Reason to drop a question by its attempts; "" if it is solved sometimes, as only such questions give a gradient.
 
-    Attempts with a failed search do not count. With no attempt left the difficulty is unknown: "spoiled".
+    Attempts with a failed search do not count. With no attempt left the difficulty is unknown: "spoiled". Of `num_easy`
+    attempts, right with too few searches, nothing is to be learned about searching, nor are they wrong.
 
     judge_attempts(0, 5) == "never solved"; judge_attempts(5, 5) == "always solved"; judge_attempts(2, 5) == ""
     """
@@ -254,7 +255,7 @@ def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
         return "spoiled"  # not "unfinished": a resumed run must know that the question passed `judge_form`
     if num_right == 0:
         return "never solved"
-    return "always solved" if num_right == num_attempts else ""
+    return "always solved" if num_right + num_easy == num_attempts else ""
 
 
 def make_candidate(proposed: Proposed, *, step: int, iteration: int, reason: DropReason) -> Candidate:

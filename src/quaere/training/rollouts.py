@@ -197,6 +197,11 @@ def rights(attempts: Sequence[Episode], min_searches: int = 0) -> list[float]:
     return [solver_reward(one) * (len(asked) >= min_searches) for one, asked in zip(attempts, queries, strict=True)]
 
 
+def count_easy(attempts: Sequence[Episode], min_searches: int) -> int:
+    """Number of attempts that were right with fewer searches than `rights` asks for."""
+    return int(sum(rights(attempts)) - sum(rights(attempts, min_searches)))
+
+
 def group_attempts(episodes: Sequence[Episode], num_attempts: int) -> list[list[Episode]]:
     """The attempts at each question, without those in which a search failed."""
     groups = [list(episodes[first : first + num_attempts]) for first in range(0, len(episodes), num_attempts)]
