@@ -240,6 +240,30 @@ async def test_one_right_guess_of_five_is_allowed_two_are_not(index, facts):
         assert settled.refusals == refusals
 
 
+class Sampler(Reader):
+    """Right with both pages when sampled, so often, and never greedily."""
+
+    left = 0
+
+    async def reply(self, messages, params):
+        question = messages[-1]["content"].rpartition("Question: ")[2]
+        if question not in HARD.values() or "Halm Bridge\n" not in messages[-1]["content"]:
+            return await super().reply(messages, params)
+        is_right = params.temperature > 0 and self.left > 0
+        self.left -= is_right
+        return structs.replace(await super().reply(messages, params), text="4 May 1671" if is_right else "nobody")
+
+
+async def test_three_right_of_five_are_enough_whichever_they_are(index, facts):
+    for num, refusals in [(3, ()), (2, ("read",))]:
+        reader = Sampler(answers=KNOWS)
+        reader.left = num
+        proposed = propose(index, facts[0], HARD["When was Orsolya Venn born?"], "4 May 1671")
+        found = Gate(index, HardeningConfig(topk=TOPK), lambda reader=reader: ChatPolicy(reader), 1)
+        (settled,) = await found.check([proposed], [facts[0]], seed=1)
+        assert settled.refusals == refusals
+
+
 async def test_the_limits_of_the_gate_are_settings(index, facts):
     async def refuse(num_right=0, **changes):
         """The refusal of a good rewording, and how often the examiner was asked; it guesses right so often."""

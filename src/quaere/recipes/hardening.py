@@ -174,7 +174,7 @@ class Gate:
         await examiner.search([item.question for item in worded])
         faults = [judge_search(examiner.hits[item.question], item) for item in worded]
         left = [at for at, fault in enumerate(faults) if not fault]
-        verdicts = await examiner.attempt("rewordings", [worded[at] for at in left])
+        verdicts = await examiner.attempt("rewordings", [worded[at] for at in left], needed=settings.min_right)
         for at, verdict in zip(left, verdicts, strict=True):
             if verdict.fault:
                 faults[at] = "read" if verdict.fault == UNREAD else "unknown"

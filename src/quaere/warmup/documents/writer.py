@@ -351,7 +351,7 @@ class _Writer:
         await self.examiner.search([worded.question for worded in sound])
         near = [self.examiner.finds(worded.question, worded) for worded in sound]
         far = self._keep(sound, ["one search finds the answer" if is_near else "" for is_near in near])
-        verdicts = await self.examiner.attempt("chains", far, is_composed=True)
+        verdicts = await self.examiner.attempt("chains", far, needed=1)
         kept = self._keep(far, [verdict.fault for verdict in verdicts])
         self.report(f"chains asked ({len(kept)} kept)", len(asked), len(asked))
         return [_with_scores(item, verdict) for item, verdict in zip(far, verdicts, strict=True) if not verdict.fault]
