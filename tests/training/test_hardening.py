@@ -207,7 +207,7 @@ async def test_every_gate_refuses_what_it_is_for(index, facts, refused, question
         [proposed], [facts[0]], seed=1
     )
     assert settled.refusals == (refused,)
-    assert settled.question is None and not settled.score.valid
+    assert settled.question is None and settled.score == proposed.score
     if refused not in ("read", "unknown"):
         assert not reader.asked  # refused before the examiner is asked
 
@@ -406,6 +406,7 @@ def test_a_run_rewards_what_passed_the_gate_and_was_hard(paths, tmp_path, questi
         measured = found.metrics_at(1)
         assert measured["gate/answer"] == 1 and measured["gate/pages"] == measured["gate/unknown"] == 0.5
         assert measured["gate/yield"] == 0.5 and measured["proposer/searches_needed"] == 2
+        assert measured["proposer/valid"] == 1  # what the gate refuses is no collapse
         kept, refused = sorted(found.candidates(), key=lambda item: item.reason)
         assert kept.kept and kept.num_searches == 2 and kept.question in HARD.values()
         assert [one.doc_id for one in kept.proof] == ["Halm Bridge", "Orsolya Venn"]

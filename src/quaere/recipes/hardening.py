@@ -192,10 +192,13 @@ def judge_search(shown: Sequence[Passage], worded: Worded) -> str:
 
 
 def _settle(proposed: Proposed, worded: Worded | None, refused: str) -> Proposed:
-    """The proposal with a question if it passed the gate (`worded`), else with the gate that refused it."""
-    score = structs.replace(proposed.score, valid=worded is not None)
+    """The proposal with a question if it passed the gate (`worded`), else with the gate that refused it.
+
+    A refused proposal may still have a valid form: the alarm `validity` is about proposals that are none.
+    """
     if worded is None:
-        return structs.replace(proposed, score=score, question=None, refusals=(refused,) if refused else ())
+        return structs.replace(proposed, question=None, refusals=(refused,) if refused else ())
+    score = structs.replace(proposed.score, valid=True)
     assert proposed.task.given is not None
     num = searches_needed(HOPS)
     evidence = tuple(fact.evidence for fact in worded.draft.facts)
