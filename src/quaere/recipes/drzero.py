@@ -128,9 +128,7 @@ PRESETS: dict[str, dict[str, object]] = {
 # --------------------------------------------------------------------------------------------------------------- reward
 
 
-def judge_proposal(
-    proposed: Proposed, rights: Sequence[float], config: ProposerConfig, num_easy: int = 0
-) -> Proposed:
+def judge_proposal(proposed: Proposed, rights: Sequence[float], config: ProposerConfig, num_easy: int = 0) -> Proposed:
     """A proposal with its reward (Eq. 4). An invalid proposal is not attempted and earns its format part alone.
 
     `num_easy` attempts were right with too few searches.

@@ -12,8 +12,8 @@ gives 1 / hops.
 
 A question is attempted n times; k of the attempts are right. The difficulty D is highest for exactly one right attempt
 and 0 if all or none are right; an ablation compares with a parabola that peaks at one half. Where right attempts count
-only with the searches needed, k are those, and the others (`num_easy`) are neither counted nor wrong. V and B are the verifier
-value and the brevity of the span, which has no part in F.
+only with the searches needed, k are those, and the others (`num_easy`) are neither counted nor wrong. V and B are the
+verifier value and the brevity of the span, which has no part in F.
 
 The functions take counts, texts and flags; reading episodes, sampling and tokenising are done by the caller.
 """
@@ -157,8 +157,8 @@ def difficulty_reward(num_right: int, num_attempts: int, num_easy: int = 0) -> f
 def parabola_reward(num_right: int, num_attempts: int, num_easy: int = 0) -> float:
     """4 p (1 - p) with p = k / n: highest if half of the attempts are right, 0 if all or none are.
 
-    Dr. Zero's ablation states the peak but no formula; this is the parabola with values in [0, 1]. With `num_easy`, 1 - p
-    is the share of wrong attempts.
+    Dr. Zero's ablation states the peak but no formula; this is the parabola with values in [0, 1]. With `num_easy`,
+    1 - p is the share of wrong attempts.
 
         parabola_reward(2, 4) -> 1.0
         parabola_reward(1, 4) -> 0.75
@@ -196,7 +196,9 @@ def proposer_reward(
         -> ProposerReward(format=0.4375, difficulty=0.75, total=1.1875)
     """
     pay = difficulty_reward if shape == "single" else parabola_reward
-    difficulty = pay(num_right, num_attempts, num_easy) * score.valid  # the counts of an invalid proposal are checked, too
+    difficulty = (
+        pay(num_right, num_attempts, num_easy) * score.valid
+    )  # the counts of an invalid proposal are checked, too
     kept = format_weight * score.total
     return ProposerReward(format=kept, difficulty=difficulty, total=kept + difficulty)
 
@@ -273,9 +275,7 @@ def triple_reward(
     brevity = brevity_score(num_span_tokens, brevity_tokens)
     if evidence_check == "invalid" and not is_verbatim:
         score = structs.replace(score, valid=False)
-    asked = proposer_reward(
-        score, num_right, num_attempts, num_easy=num_easy, shape=shape, format_weight=format_weight
-    )
+    asked = proposer_reward(score, num_right, num_attempts, num_easy=num_easy, shape=shape, format_weight=format_weight)
     earns = score.valid and (is_verbatim or evidence_check == "none")
     value_part, brevity_part = (value_weight * value, brevity_weight * brevity) if earns else (0.0, 0.0)
     total = asked.total + value_part + brevity_part

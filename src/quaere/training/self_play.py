@@ -61,7 +61,8 @@ class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         iterations: Rounds of proposer's phase, generation and solver's phase. [Dr. Zero]
-        stop_after: Stop after this many iterations in a row in which validation did not rise; 0: never. [Quaere]
+        stop_after: Stop after this many iterations in a row in which validation did not rise by more than its
+            standard error, or nothing was learned; 0: never. [Quaere]
     """
 
     iterations: PositiveInt = 3
@@ -113,8 +114,8 @@ def check_self_play(config: SelfPlayConfig) -> None:
         raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
     if generation.given_again and not generation.given:
         raise BadInput("generation.given_again=true repeats given questions: set generation.given=FILE as well")
-    if config.stop_after and not config.validation.questions:
-        raise BadInput("stop_after compares validations: set validation.questions=64 or so as well")
+    if config.stop_after and not (config.validation.questions and solver.steps):
+        raise BadInput("stop_after compares validations: set validation.questions=64 and solver.steps=50 or so as well")
     if proposer.task == "harden":
         _check_hardening(proposer, generation)
     if not any(proposer.hop_ratio):
