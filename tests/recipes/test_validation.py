@@ -357,7 +357,7 @@ def run_rated(folder, config, curve):
 def test_a_run_stops_when_validation_no_longer_rises(paths, tmp_path):
     """The first iteration rises and the next two do not; a fourth would follow. Resumed, it stops at once.
 
-    By the rating that chooses the checkpoint, whatever exact match is: of 8 questions, 0.5 has a standard error of 0.177.
+    By the rating that chooses the checkpoint, not by exact match. Of 8 questions, 0.5 has a standard error of 0.177.
     """
     for _ in range(2):
         told = run_rated(tmp_path / "run", make_config(paths, **STOPPING), [(0.2, 0.4), (0.5, 0.6), (0.6, 0.3)])

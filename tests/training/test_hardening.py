@@ -464,6 +464,31 @@ def test_facts_that_the_solver_answers_sometimes_are_reworded_and_practised(path
         assert found.metrics_at(1)["facts/sometimes"] == 0.5
 
 
+def test_what_was_reworded_in_an_earlier_iteration_is_not_kept_again(paths, tmp_path, questions, monkeypatch):
+    """Both iterations reword all facts. The second finds other words, but they rest on the same two sentences."""
+    changes = {"proposer.steps": 0, "generation.candidates": 4, "iterations": 2, "solver.steps": 0}
+    other = {text: hard.replace("the builder of", "the maker of") for text, hard in HARD.items() if "Venn" in text}
+    knows = KNOWS | {new: KNOWS[HARD[old]] for old, new in other.items()}
+    knows["Who or what is the maker of Halm Bridge?"] = "Orsolya Venn"
+
+    def dictate_anew(job):
+        lines = dictate(job)
+        if not (isinstance(job.task, ProposeTask) and job.episode_id.startswith("i1")):
+            return lines
+        return [line.replace("the builder of", "the maker of") for line in lines]
+
+    monkeypatch.setattr(hardening, "open_policy", lambda model, **engine: ChatPolicy(Reader(answers=knows)))
+    with dictating(dictate_anew):
+        found, _ = run_drzero(tmp_path / "run", make(paths, tmp_path, questions, **changes))
+    with found:
+        reasons = [
+            {one.question: one.reason for one in found.candidates(iteration=number) if "Bridge" in one.question}
+            for number in range(2)
+        ]
+        assert reasons[0] == {hard: "" for text, hard in HARD.items() if "Venn" in text}
+        assert reasons[1] == dict.fromkeys(other.values(), "duplicate")
+
+
 def test_a_resumed_run_draws_the_same(paths, tmp_path, questions, monkeypatch):
     config = make(paths, tmp_path, questions)
     whole, _ = run(tmp_path / "whole", config, monkeypatch)
@@ -604,7 +629,7 @@ def test_settings_that_contradict_each_other_are_refused(paths, tmp_path, questi
             check_self_play(make(paths, tmp_path, questions, **changes))
     check_self_play(make(paths, tmp_path, questions, **{"proposer.reward.format_weight": 0}))
     for examiner in ("./no-such-model", "openai:reader"):
-        with pytest.raises((BadInput, ModelMissing), match="no model directory|an endpoint must be"):
+        with pytest.raises((BadInput, ModelMissing), match=r"no model directory|an endpoint must be"):
             check(make(paths, tmp_path, questions, **{"proposer.hardening.examiner": examiner}))
     with pytest.raises(BadInput, match="is a task of drzero, not of terse"):
         check(make(paths, tmp_path, questions), recipe="terse")

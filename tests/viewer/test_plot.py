@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quaere.recipes.hardening import GATES
 from quaere.runs import Event
 from quaere.runs.summaries import PhaseSummary
-from quaere.recipes.hardening import GATES
 from quaere.viewer.metric_charts import MAX_LINES, ChartData, group_metrics
 from quaere.viewer.plot import (
     BOTTOM,

@@ -206,7 +206,7 @@ def proposer_reward(
 def _check(num_right: int, num_attempts: int, num_easy: int) -> None:
     if num_attempts < 2:
         raise ValueError(f"the difficulty reward needs at least 2 attempts (num_attempts), not {num_attempts}")
-    if not (0 <= num_easy and 0 <= num_right <= num_attempts - num_easy):
+    if not (num_easy >= 0 and 0 <= num_right <= num_attempts - num_easy):
         raise ValueError(
             f"num_right and num_easy must be from 0 to num_attempts ({num_attempts}) together, not {num_right} and "
             f"{num_easy}"

@@ -29,6 +29,7 @@ from quaere.records import (
     Question,
     Search,
     Support,
+    name_sentences,
     searches_needed,
 )
 from quaere.rewards.answers import Containment, normalise_answer, year_aliases
@@ -94,6 +95,12 @@ class Proposed(Struct, frozen=True):
     def written(self) -> Proposal:
         """Question, answer and span as written; "" for each if there are none."""
         return self.episode.outcome if isinstance(self.episode.outcome, Proposal) else Proposal("", "")
+
+    @property
+    def sentences(self) -> str:
+        """The sentences that the question rests on (`name_sentences`); "" if unknown."""
+        proof = self.question.evidence if self.question else ()
+        return name_sentences(proof or (self.evidence and (self.evidence,)) or ())
 
     @property
     def is_verbatim(self) -> bool:
@@ -208,12 +215,16 @@ def can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:
 
 
 def judge_form(proposed: Proposed, seen: set[str], max_words: int = 0) -> DropReason:
-    """Reason to drop a proposal without attempts; "" if it passes (`judge_text`)."""
+    """Reason to drop a proposal without attempts; "" if it passes (`judge_text`).
+
+    `seen` may also have sentences, of earlier iterations, that are not to be asked for again (`remember_kept`).
+    """
     if proposed.episode.search_failed:
         return "unfinished"
     if proposed.question is None and not proposed.score.leaked:
         return "invalid"
-    return judge_text(proposed.written.question, seen, max_words, leaked=proposed.score.leaked)
+    reason = judge_text(proposed.written.question, seen, max_words, leaked=proposed.score.leaked)
+    return reason or ("duplicate" if proposed.sentences in seen else "")
 
 
 def judge_text(question: str, seen: set[str], max_words: int, *, leaked: bool) -> DropReason:
@@ -241,6 +252,15 @@ def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
         return bool(item.num_attempts) or item.reason not in ("unfinished", "leaked answer", "invalid")
 
     return {normalise_answer(item.question) for item in candidates if passed(item)}
+
+
+def remember_kept(earlier: Sequence[Candidate]) -> set[str]:
+    """What a new question must not repeat of earlier iterations, for `seen`: words and sentences of kept questions.
+
+    Given questions are left out, since an iteration may be given the same again, and what is reworded is given.
+    """
+    kept = [item for item in earlier if item.kept and not item.given]
+    return {normalise_answer(item.question) for item in kept} | {item.sentences for item in kept} - {""}
 
 
 def judge_attempts(num_right: int, num_attempts: int, num_easy: int = 0) -> DropReason:

@@ -233,7 +233,8 @@ def _check_curriculum(config: SelfPlayConfig, training: TrainingRun, step: Step)
         measured.pop("curriculum/overlap", None)  # there is nothing to overlap with
     repeats = measure_repeats(kept, [candidate for candidate in stored if candidate.iteration < step.iteration])
     step.metrics |= measured | repeats
-    step.alarms += check_curriculum(int(measured["curriculum/new"]), step.iteration, config.health)
+    if "curriculum/new" in measured:
+        step.alarms += check_curriculum(int(measured["curriculum/new"]), step.iteration, config.health)
     step.alarms += check_repeats(repeats.get("curriculum/repeats", 0.0), step.iteration, config.health)
 
 
@@ -298,12 +299,17 @@ def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate])
 def measure_overlap(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> dict[str, float]:
     """The number of kept questions that are new, and the share of kept questions that repeat an earlier one.
 
-    The share is left out if no question was kept. A question repeats another if its words are the same, or if it asks
-    for the same answer about the same document.
+    The share is left out if no question was kept. A question repeats another if its words are the same, or if it rests
+    on the same sentences; where these are unknown, if it asks for the same answer about the same document. Questions
+    that were given before and are given again repeat nothing; {} if there are no others.
 
         measure_overlap([same, other], [same]) -> {"curriculum/new": 1.0, "curriculum/overlap": 0.5}
     """
-    known = {key for candidate in earlier for key in _keys(candidate)}
+    given = {normalise_answer(candidate.question) for candidate in earlier if candidate.given}
+    new = [one for one in kept if not (one.given and normalise_answer(one.question) in given)]
+    if kept and not new:
+        return {}
+    kept, known = new, {key for candidate in earlier for key in _keys(candidate)}
     num_new = sum(known.isdisjoint(_keys(candidate)) for candidate in kept)
     overlap = {"curriculum/overlap": 1 - num_new / len(kept)} if kept else {}
     return {"curriculum/new": float(num_new), **overlap}
@@ -335,10 +341,12 @@ def measure_repeats(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> 
 
 
 def _keys(candidate: Candidate) -> set[tuple[str, ...]]:
-    """Keys that a repeated question shares: its words and, if it has a document, the document with the answer."""
-    words = {("words", normalise_answer(candidate.question))}
+    """Keys that a repeated question shares: its words, and its sentences or, without them, document and answer."""
+    words = ("words", normalise_answer(candidate.question))
+    if candidate.sentences:
+        return {words, ("sentences", candidate.sentences)}
     fact = ("fact", candidate.document_id, normalise_answer(candidate.answer))
-    return words | ({fact} if candidate.document_id else set())
+    return {words, fact} if candidate.document_id else {words}
 
 
 def _measure_generation(step: Step, *, is_attempted: bool) -> None:

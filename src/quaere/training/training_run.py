@@ -39,7 +39,6 @@ from quaere.training.settings import LearnerSettings, RunConfig
 from quaere.training.step import Step, measure_memory, measure_pace
 from quaere.training.tinker_learner import TinkerLearner
 
-
 _UNVALIDATED = "not validated"
 # The rating of a phase's first weights, its standard error, and the rating of the best weights so far.
 _START, _ERROR, _KEPT = "validation_start/rating", "validation_start/rating_error", "validation/kept"
