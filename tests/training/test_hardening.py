@@ -51,6 +51,7 @@ from quaere.training.rollouts import rights
 from quaere.training.self_play import check_self_play, count_steps, plan_self_play
 from quaere.training.settings import HardeningConfig
 from quaere.warmup.documents.askable_facts import find_facts
+from quaere.warmup.documents.chains import Bridge, cut_description
 from quaere.warmup.documents.hardening_lessons import plan_hardenings
 from quaere.warmup.documents.page_names import Pages
 from village_runs import make_config, make_eve, run_drzero
@@ -66,7 +67,11 @@ HARD = {
     "Where was Orsolya Venn born?": "Where was the builder of Halm Bridge born?",
     "Where was Marta Oleen born?": "Where was the painter of the ceiling of Ferrin Hall born?",
 }
-KNOWS = ANSWERS | {HARD["When was Marta Oleen born?"]: "12 June 1690"}
+NAMED = {
+    f"Who or what is {description}?": "Orsolya Venn"
+    for description in ("the builder of Halm Bridge", "the mason who built Halm Bridge", "the person by trade")
+}
+KNOWS = ANSWERS | NAMED | {HARD["When was Marta Oleen born?"]: "12 June 1690"}
 TOPK = 2
 
 
@@ -175,7 +180,8 @@ async def test_a_rewording_that_needs_two_searches_and_keeps_its_answer_passes(i
     assert (asked.text, asked.answers) == (HARD["When was Orsolya Venn born?"], ("4 May 1671",))
     assert [one.doc_id for one in asked.evidence] == ["Halm Bridge", "Orsolya Venn"]
     assert (asked.hops, asked.facts, asked.searches) == (3, 2, 2)
-    assert reader.count("You answer questions") == 3 + 5  # three right with both pages are enough; five without them
+    # Who is it? Then the question: three right with both pages are enough, and five without them are asked for.
+    assert reader.count("You answer questions") == 3 + 3 + 5 and reader.count("You check questions") == 1
 
 
 @pytest.mark.parametrize(
@@ -188,9 +194,20 @@ async def test_a_rewording_that_needs_two_searches_and_keeps_its_answer_passes(i
         ("wording", "When was Venn, who built Halm Bridge, born?", "4 May 1671", ["Halm Bridge"], {}),
         ("wording", "When in 1671 was the builder of Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {}),
         ("wording", "When was the builder of Halm Bridge born", "4 May 1671", ["Halm Bridge"], {}),
-        ("leads", "When was that person of the trade born?", "4 May 1671", ["Halm Bridge"], {}),
+        ("wording", "In which year was the builder of Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {}),  # not cut
+        ("wording", "When was whoever built Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {}),  # no description
+        ("description", "When was the person of the trade born?", "4 May 1671", ["Halm Bridge"], {}),  # not found
+        ("description", "When was the destroyer of Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {}),  # not read
+        (
+            "description",
+            "When was the builder of Halm Bridge born?",
+            "4 May 1671",
+            ["Halm Bridge"],
+            {"unclear": ("Who or what is the builder of Halm Bridge?",)},
+        ),
+        ("leads", "When was the person by trade born?", "4 May 1671", ["Halm Bridge"], {}),
         ("far", "When was the mason who built Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {}),
-        ("read", "When was the builder of Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {"answers": {}}),
+        ("read", "When was the builder of Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {"answers": NAMED}),
         (
             "unknown",
             "When was the builder of Halm Bridge born?",
@@ -208,8 +225,10 @@ async def test_every_gate_refuses_what_it_is_for(index, facts, refused, question
     )
     assert settled.refusals == (refused,)
     assert settled.question is None and settled.score == proposed.score
-    if refused not in ("read", "unknown"):
+    if GATES.index(refused) < GATES.index("description"):
         assert not reader.asked  # refused before the examiner is asked
+    if refused in ("leads", "far"):
+        assert all("Who or what is" in asked for _, asked in reader.asked)
 
 
 async def test_a_proposal_whose_search_failed_is_neither_refused_nor_attempted(index, facts):
@@ -274,16 +293,16 @@ async def test_the_limits_of_the_gate_are_settings(index, facts):
         (settled,) = await Gate(index, config, lambda: ChatPolicy(reader), 1).check([proposed], [facts[0]], seed=1)
         return settled.refusals, reader.count("You answer questions")
 
-    assert await refuse() == ((), 3 + 5)
-    assert await refuse(tries=10) == ((), 6 + 10)
-    assert await refuse(min_read=1.0) == ((), 5 + 5)
-    assert await refuse(1, max_known=0.0) == (("unknown",), 3 + 1)
-    assert await refuse(topk=1) == ((), 3 + 5)
-    assert await refuse(topk=20) == (("far",), 0)  # every page is found
+    assert await refuse() == ((), 3 + 3 + 5)
+    assert await refuse(tries=10) == ((), 6 + 6 + 10)
+    assert await refuse(min_read=1.0) == ((), 5 + 5 + 5)
+    assert await refuse(1, max_known=0.0) == (("unknown",), 3 + 3 + 1)
+    assert await refuse(topk=1) == ((), 3 + 3 + 5)
+    assert await refuse(topk=20) == (("far",), 3)  # every page is found
 
 
 def test_any_passage_with_the_answer_or_of_its_page_is_near(index, facts):
-    worded = read_rewording(propose(index, facts[0], HARD["When was Orsolya Venn born?"], "4 May 1671"), facts[0])
+    worded = read_rewording(propose(index, facts[0], HARD["When was Orsolya Venn born?"], "4 May 1671"), facts[0]).chain
     halm, last = (fact.passage for fact in worded.draft.facts)
     part = structs.replace(last, id="Orsolya Venn#9", text="She had a dog.")
     other = structs.replace(halm, id="z#0", doc_id="z", title="Town", text="On 4 May 1671 someone was born.")
@@ -297,8 +316,25 @@ def test_the_sentence_with_the_words_of_the_question_is_the_evidence(index, fact
     worded = read_rewording(
         propose(index, facts[0], HARD["When was Orsolya Venn born?"], "4 May 1671", shown), facts[0]
     )
-    assert worded.draft.facts[0].sentence == "It was built by Orsolya Venn for the town."
-    assert worded.draft.hidden == "Orsolya Venn"
+    assert worded.described.sentence == "It was built by Orsolya Venn for the town."
+    assert worded.chain.draft.hidden == "Orsolya Venn" and worded.description == "the builder of Halm Bridge"
+
+
+@pytest.mark.parametrize(
+    ("given_text", "reworded", "description"),
+    [
+        ("When was Orsolya Venn born?", "when was The builder of Halm born?", "the builder of Halm"),
+        ("What was the Orsolya Venn known for?", "What was the bridge at Halm known for?", "the bridge at Halm"),
+        ("Orsolya Venn was born when?", "The builder of Halm was born when?", "the builder of Halm"),
+        ("What was Orsolya Venn's trade?", "What was the builder of Halm's trade?", "the builder of Halm"),
+        ("When was Orsolya Venn born?", "In which year was the builder of Halm born?", ""),
+        ("When was Orsolya Venn born?", "When was born?", ""),  # beginning and end overlap
+    ],
+)
+def test_the_description_is_what_stands_for_the_name(facts, given_text, reworded, description):
+    (bridge,) = (Bridge(fact.worded.fact, fact.worded, "Orsolya Venn") for fact in facts[:1])
+    second = structs.replace(bridge.second, question=given_text)
+    assert cut_description(structs.replace(bridge, second=second), reworded) == description
 
 
 def test_shares_of_the_gates_by_hand():
@@ -512,11 +548,11 @@ def test_the_examiner_is_a_model_of_its_own_or_the_solver(paths, tmp_path, quest
         found, _ = run_drzero(tmp_path / "run", make(paths, tmp_path, questions, **changes))
     with found:
         measured = found.metrics_at(1)
-        assert measured["gate/far"] == 0.5 and measured["gate/read"] == 0
+        assert measured["gate/wording"] == 0.5 and measured["gate/description"] == measured["gate/unknown"] == 0
         assert all(
             row.metrics["reward/total"] == 0 for row in found.index(protocol="drzero-proposer", phase="proposer")
         )
-        assert {item.refusals for item in found.candidates()} == {("pages",), ("read",)}
+        assert {item.refusals for item in found.candidates()} == {("pages",), ("description",)}
 
 
 def test_attempts_with_fewer_searches_count_if_that_is_set(paths, tmp_path, questions, monkeypatch):
@@ -636,4 +672,6 @@ def test_settings_that_contradict_each_other_are_refused(paths, tmp_path, questi
     with pytest.raises(BadInput, match="is a task of drzero, not of eve"):
         check_eve(make_eve(paths, **{"proposer.task": "harden", "generation.given": "x"}))
     plan = dict(plan_self_play(make(paths, tmp_path, questions, **{"proposer.hardening.attempts": 3})))
-    assert plan["hardening"].endswith("are reworded, after 3 attempts at each; 10 single turns of reader for each")
+    assert plan["hardening"].endswith(
+        "are reworded, after 3 attempts at each; at most 16 single turns of reader for each"
+    )

@@ -13,6 +13,7 @@ solver attempts anything: a rewording that is refused earns 0, and none earns le
 """
 
 import asyncio
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -38,8 +39,15 @@ from quaere.training.self_play import ROLES, SelfPlayConfig, count_documents, co
 from quaere.training.settings import HardeningConfig
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
-from quaere.warmup.documents.askable_facts import page_name
-from quaere.warmup.documents.chains import find_bridges, find_shown_bridge, word_chain
+from quaere.warmup.documents.askable_facts import Fact, page_name
+from quaere.warmup.documents.chains import (
+    check_descriptions,
+    cut_description,
+    find_bridges,
+    find_description_fault,
+    find_shown_bridge,
+    word_chain,
+)
 from quaere.warmup.documents.checked_question import Worded, WriterSettings, recall_singles
 from quaere.warmup.documents.checks import UNREAD, Examiner, Lines, break_rules
 
@@ -49,7 +57,8 @@ GATES = (
     "proposal",  # a question was written
     "answer",  # its answer is that of the given question
     "pages",  # a page was shown that says something of a name which is no longer in the question
-    "wording",  # the writer's rules: one question, without that name, the page's title or a word of the answer
+    "wording",  # the writer's rules: one question, with a description for that name, without title or answer
+    "description",  # a search with the description shows the page that describes, and the examiner reads the name there
     "leads",  # a search with the question shows the page that describes
     "far",  # and neither the page of the answer nor another passage with the answer
     "read",  # the examiner answers it with both passages among others
@@ -121,7 +130,22 @@ def split_facts(facts: Sequence[CheckedFact], num: int) -> tuple[Sequence[Checke
 # ----------------------------------------------------------------------------------------------------------------- gate
 
 
-def read_rewording(proposed: Proposed, fact: CheckedFact) -> Worded | str:
+class Reworded(Struct, frozen=True):
+    """A rewording as a chain of two facts, and the description that it has in place of a name.
+
+    Reworded(Worded(..., question="When was the builder of Halm Bridge born?"), "the builder of Halm Bridge")
+    """
+
+    chain: Worded
+    description: str
+
+    @property
+    def described(self) -> Fact:
+        """What the page that describes says; its answer is the name."""
+        return self.chain.draft.facts[0]
+
+
+def read_rewording(proposed: Proposed, fact: CheckedFact) -> Reworded | str:
     """The rewording as a chain of two facts, or the first gate that refuses it by its text and the pages shown."""
     written = proposed.written
     if not written.question:
@@ -131,9 +155,11 @@ def read_rewording(proposed: Proposed, fact: CheckedFact) -> Worded | str:
     bridge = find_shown_bridge(fact.worded, written.question, shown_passages(proposed.episode))
     if bridge is None:
         return "pages"
-    worded = word_chain(bridge, written.question)
+    found = Reworded(word_chain(bridge, written.question), cut_description(bridge, written.question))
     title = page_name(fact.worded.fact.passage.title)
-    return "wording" if break_rules(worded) or (title and contains(written.question, title)) else worded
+    is_told = bool(title) and contains(written.question, title)
+    is_broken = break_rules(found.chain) or find_description_fault(found.description, bridge.fact.answer)
+    return "wording" if is_told or is_broken else found
 
 
 class Gate:
@@ -154,15 +180,15 @@ class Gate:
             "" if item.episode.search_failed else read_rewording(item, fact)
             for item, fact in zip(proposals, facts, strict=True)
         ]
-        faults = iter(await self._examine([worded for worded in read if isinstance(worded, Worded)], seed))
+        faults = iter(await self._examine([found for found in read if isinstance(found, Reworded)], seed))
         settled = []
-        for proposed, worded in zip(proposals, read, strict=True):
-            refused = worded if isinstance(worded, str) else next(faults)
-            passed = worded if isinstance(worded, Worded) and not refused else None
+        for proposed, found in zip(proposals, read, strict=True):
+            refused = found if isinstance(found, str) else next(faults)
+            passed = found.chain if isinstance(found, Reworded) and not refused else None
             settled.append(_settle(proposed, passed, refused))
         return settled
 
-    async def _examine(self, worded: Sequence[Worded], seed: int) -> list[str]:
+    async def _examine(self, reworded: Sequence[Reworded], seed: int) -> list[str]:
         """Per rewording, the first gate of searches and answers that refuses it; "" if it passes all."""
         config = self.config
         settings = WriterSettings(
@@ -171,10 +197,16 @@ class Gate:
         lines = Lines(self.get_policy(), seed=seed, concurrency=self.rows)
         max_known = math.floor(config.max_known * config.tries + 1e-9)
         examiner = Examiner(lines, self.index, settings, max_known=max_known)
-        await examiner.search([item.question for item in worded])
-        faults = [judge_search(examiner.hits[item.question], item) for item in worded]
+        described = [(item.described, item.description) for item in reworded]
+        lead = await check_descriptions(examiner, "descriptions", described)
+        chains = [item.chain for item in reworded]
+        await examiner.search([chain.question for chain in itertools.compress(chains, lead)])
+        faults = [
+            judge_search(examiner.hits[chain.question], chain) if leads else "description"
+            for chain, leads in zip(chains, lead, strict=True)
+        ]
         left = [at for at, fault in enumerate(faults) if not fault]
-        verdicts = await examiner.attempt("rewordings", [worded[at] for at in left], needed=settings.min_right)
+        verdicts = await examiner.attempt("rewordings", [chains[at] for at in left], needed=settings.min_right)
         for at, verdict in zip(left, verdicts, strict=True):
             if verdict.fault:
                 faults[at] = "read" if verdict.fault == UNREAD else "unknown"
