@@ -468,6 +468,20 @@ def test_what_passed_becomes_a_lesson(paths, tmp_path, questions, index, monkeyp
         assert plan.name == "Orsolya Venn" and plan.description == "the builder of Halm Bridge"
 
 
+def test_a_proposer_of_which_too_little_passes_is_not_trained(paths, tmp_path, questions, monkeypatch, capsys):
+    """`benchmarks/hardening_yield.py --at-least`: one of two passes."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import hardening_yield
+
+    run(tmp_path / "run", make(paths, tmp_path, questions), monkeypatch)[0].close()
+    monkeypatch.setattr("sys.argv", ["hardening_yield.py", str(tmp_path / "run"), "--at-least", "0.5"])
+    hardening_yield.main()
+    assert "| description | 1 (50.0%" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["hardening_yield.py", str(tmp_path / "run"), "--at-least", "0.6"])
+    with pytest.raises(SystemExit, match=r"^1 of 2 rewordings pass the gate, below 60%: too few to train on"):
+        hardening_yield.main()
+
+
 def test_an_untrained_proposer_rewords_every_fact_once(paths, tmp_path, questions, monkeypatch):
     changes = {"proposer.steps": 0, "generation.candidates": 4, "generation.attempts": 0, "solver.steps": 0}
     found, _ = run(tmp_path / "run", make(paths, tmp_path, questions, **changes), monkeypatch)
