@@ -39,6 +39,14 @@ LOOP = {
 SCORES = {0: [0.2, 0.3, 0.5, 0.5, 0.4], 1: [0.9, 0.1, 0.2, 0.3, 0.1]}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forgetful():
+    """Later iterations may ask the same again: the village has too few questions for several validations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quaere.recipes.drzero.remember_kept", lambda earlier: set())
+        yield
+
+
 def script(patch, scores=SCORES):
     """Validation is played for real, and then scored as `scores` say."""
     score = Validator._score
