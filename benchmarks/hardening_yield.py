@@ -3,6 +3,7 @@
     quaere evolve drzero --set proposer.task=harden --set proposer.steps=0 --set solver.steps=0 \\
         --set generation.given=checked.jsonl --set generation.candidates=1000 --model warm --index I --out run
     python benchmarks/hardening_yield.py run --examples 3 --kept hard.jsonl
+    python benchmarks/hardening_yield.py run --at-least 0.1     # ends with exit code 1 if fewer pass every gate
 
 Only the generation's questions count, whose facts are held out from the proposer's training. `--kept` writes those that
 passed every gate and that the solver answers sometimes; `--passed` all that passed; `--lessons` these as chains with
@@ -66,6 +67,14 @@ def make_lessons(run: Run, made: Sequence[Candidate]) -> list[CheckedQuestion]:
     return lessons
 
 
+def find_lack(made: Sequence[Candidate], at_least: float) -> str:
+    """Why too few rewordings pass every gate for the proposer to be trained, in one line; "" if enough do."""
+    num = sum(not item.refusals for item in made)
+    if num >= at_least * len(made):
+        return ""
+    return f"{num} of {len(made)} rewordings pass the gate, below {at_least:.0%}: too few to train on"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
@@ -74,6 +83,7 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, help="file for the questions that the solver answers sometimes")
     parser.add_argument("--passed", type=Path, help="file for all questions that passed the gate")
     parser.add_argument("--lessons", type=Path, help="file for what passed the gate, as `split_chains.py` reads it")
+    parser.add_argument("--at-least", type=float, default=0.0, help="share that must pass, for exit code 0")
     args = parser.parse_args()
     with Run.open(args.run) as run:
         every = run.candidates(iteration=args.iteration)
@@ -88,6 +98,8 @@ def main() -> None:
     for path, some in ((args.kept, [item for item in made if item.kept]), (args.passed, made)):
         if path:
             path.write_bytes(encode_questions([item.to_question() for item in some if not item.refusals]))
+    if lack := find_lack(made, args.at_least):
+        raise SystemExit(lack)
 
 
 if __name__ == "__main__":

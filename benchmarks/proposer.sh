@@ -14,7 +14,8 @@
 #   bash benchmarks/proposer.sh ask docs-on-gated-SEED docs exam.jsonl
 #
 # Too few pass? The second warm-up also learns from what passed: HARD=$OUT/again PASSED=$OUT/docs-yield-SEED-passed.jsonl before
-# `lessons docs`, then HARD=$OUT/again before `harden-yield docs again`.
+# `lessons docs`, then HARD=$OUT/again before `harden-yield docs again`. `propose` ends at once if less than a tenth of OUT/docs-yield-SEED
+# passes; UNTRAINED=again asks that of OUT/docs-again-SEED, and FORCE=1 asks nothing.
 #
 # `harden-yield` and `propose` end with a table of the gates and examples, OUT/NAME-ARM-SEED.txt, and the kept questions,
 # OUT/NAME-ARM-SEED.jsonl. START is the model that `practice` begins with; PRACTICE_STEPS are its steps of 64 x 8.
@@ -64,6 +65,9 @@ propose() {  # name, perhaps an arm
         grpo) more=(--set proposer.advantage=grpo --set proposer.batch=16 --set proposer.questions=4) ;;
         *) echo "no arm $arm: gated, frozen, shuffled or grpo" >&2; exit 2 ;;
     esac
+    if [[ -z ${FORCE:-} ]]; then
+        python "$HERE/hardening_yield.py" "$OUT/$1-${UNTRAINED:-yield}-$SEED" --examples 0 --at-least 0.1
+    fi
     harden "$1" "$arm" --set proposer.steps="$STEPS" "${more[@]}"
 }
 

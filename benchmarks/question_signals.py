@@ -109,8 +109,7 @@ class Model:
     def __init__(self, path: str, batch: int) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self.tokenizer = AutoTokenizer.from_pretrained(path)
-        dtype = torch.bfloat16 if device == "cuda" else torch.float32
-        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device).eval()
+        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16).to(device).eval()
         self.batch, self.device = batch, device
         self.pad = self.tokenizer.eos_token_id
 
@@ -252,6 +251,11 @@ def add_written(model: Model, items: list[Item]) -> None:
     logps = model.score([answer_question(text, item.shown) for item, text in flat], [item.answer for item, _ in flat])
     chances = [math.exp(sum(row)) for row in logps]
     put("answer to other wordings", [mean(chances[at * 4 : at * 4 + 4]) for at in range(len(items))])
+
+
+def add_answers(model: Model, items: list[Item]) -> None:
+    """The signals by eight answers each: with the evidence, with its passage among others, and without any text."""
+    put = partial(put_into, items)
     right = {
         name: share_right(model, items, texts)
         for name, texts in {
@@ -344,13 +348,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--num", type=int, default=1000, help="questions of a set without reads")
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--answers", action="store_true", help="only what a search and eight answers each tell")
     parser.add_argument("--solved", type=Path, metavar="RUN", help="run whose solver attempted the questions")
     args = parser.parse_args()
     torch.manual_seed(0)
     items = [item for given in args.set for item in read_set(given, args.num)]
     model, read = Model(args.model, args.batch), [item for item in items if item.label]
-    add_scores(model, items)
-    add_written(model, read)
+    if not args.answers:
+        add_scores(model, items)
+        add_written(model, read)
+    add_answers(model, read)
     if args.solved:
         add_difficulty(items, args.solved)
     table = make_table(read) if read else ""

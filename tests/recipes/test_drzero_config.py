@@ -102,9 +102,11 @@ def test_what_the_paper_preset_changes():
 
 def test_how_many_searches_a_right_attempt_needs():
     """h hops name their first thing, so that h - 1 are looked up; one hop is looked up too."""
-    on, off = (load(f"proposer.reward.needed_searches={flag}").proposer.reward for flag in ("true", "false"))
+    on, off, auto = (
+        load(f"proposer.reward.needed_searches={flag}").proposer.reward for flag in ("true", "false", "auto")
+    )
     assert [on.min_searches(hops) for hops in (1, 2, 3, 4)] == [1, 1, 2, 3]
-    assert {off.min_searches(hops) for hops in (1, 2, 3, 4)} == {0}
+    assert {one.min_searches(hops) for hops in (1, 2, 3, 4) for one in (off, auto)} == {0}
 
 
 # ---------------------------------------------------------------------------------------------------------- presets
@@ -146,7 +148,7 @@ ABLATIONS = {
         "proposer.task: propose -> harden",
         "generation.given: '' -> checked.jsonl",
     ],
-    "proposer.reward.needed_searches=true": ["proposer.reward.needed_searches: false -> true"],
+    "proposer.reward.needed_searches=true": ["proposer.reward.needed_searches: auto -> true"],
     "proposer.reward.shape=parabola": ["proposer.reward.shape: single -> parabola"],
     "proposer.document=false": ["proposer.document: true -> false"],
     "proposer.steps=100": ["proposer.steps: 50 -> 100"],

@@ -10,6 +10,7 @@ import village
 from dictating import dictating
 from quaere.errors import TrainingStopped
 from quaere.records import ProposeTask, SolveTask
+from quaere.rewards.answers import normalise_answer
 from quaere.rewards.proposer import difficulty_reward, parabola_reward
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.learner import Learner
@@ -207,12 +208,15 @@ def test_difficulty_only_where_right_attempts_searched_enough(paths, tmp_path):
     attempts = {}
     for row in run.index(step=1):
         if row.protocol == "drzero-solver":
-            found = sum(bool(result.hits) for turn in run.episode(row.id).turns for result in turn.results)
+            results = (result for turn in run.episode(row.id).turns for result in turn.results)
+            found = len({normalise_answer(result.query) for result in results if result.hits})
             attempts.setdefault(row.task_id, []).append((row.metrics["answer/exact_match"], found))
     for episode, paid in proposals(run):
-        counted = sum(right for right, found in attempts.get(episode.id, []) if found >= 2)
+        made = attempts.get(episode.id, [])
+        counted = sum(right for right, found in made if found >= 2)
+        easy = sum(right for right, found in made if found < 2)
         assert paid["attempts/right"] == counted
-        assert paid["reward/difficulty"] == difficulty_reward(int(counted), max(2, int(paid["attempts/num"])))
+        assert paid["reward/difficulty"] == difficulty_reward(int(counted), max(2, len(made)), int(easy))
 
 
 def test_no_format_reward(paths, tmp_path, two_steps):

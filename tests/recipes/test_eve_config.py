@@ -265,6 +265,10 @@ def test_who_is_verified():
         ("verifier.form=hosted", "the verifier's model must be openai:NAME@URL in the hosted form"),
         ("selector.num_clusters=0", "selector.num_clusters must be at least 1, not 0"),
         ("proposer.attempts=1", "proposer.attempts must be at least 2"),  # and all that Dr. Zero refuses
+        (
+            "prompt_source=selector selector.learns=yield",
+            "selector.learns=yield counts questions that the solver answers",
+        ),
     ],
 )
 def test_senseless_values_are_refused(assignments, says):

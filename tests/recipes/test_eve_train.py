@@ -249,6 +249,19 @@ def test_what_a_guard_refuses_is_named(guarded):
     assert kept and not any(item.refusals for item in kept)
 
 
+def test_each_guard_has_the_share_that_it_refuses(guarded):
+    run, _ = guarded
+    for step in {item.step for item in run.candidates()}:
+        made = [item for item in run.candidates() if item.step == step]
+        for name in OURS:
+            refused = sum(name in item.refusals for item in made)
+            assert run.metrics_at(step)[f"guard/{name}"] == refused / len(made)
+        assert run.metrics_at(step)["gate/yield"] == sum(item.kept for item in made) / len(made)
+    assert {f"guard/{name}" for name in OURS} < set(run.metrics_at(1))
+    paid = [row.metrics for row in run.index(step=1, protocol="eve-proposer")]
+    assert run.metrics_at(1)["gate/yield"] == sum(one["reward/difficulty"] > 0 for one in paid) / len(paid) > 0
+
+
 def test_what_is_refused_before_it_is_tried_costs_nothing(guarded):
     run, _ = guarded
     for item in run.candidates():

@@ -14,12 +14,12 @@ from dictating import dictating
 from properties import examples
 from quaere.errors import TrainingStopped
 from quaere.recipes.drzero import DrZeroConfig
-from quaere.records import Candidate, ProposeTask
+from quaere.records import Candidate, Evidence, ProposeTask
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.learner import OPTIMIZER_FILE
-from quaere.training.proposals import ProposerConfig
+from quaere.training.proposals import ProposerConfig, remember_kept
 from quaere.training.rollouts import draw_tasks
 from quaere.training.self_play import GenerationConfig, measure_overlap, measure_repeats, place_tasks
 from quaere.training.settings import HealthSettings
@@ -103,9 +103,10 @@ def test_carrying_on_keeps_the_moments_and_the_place_in_the_schedule(carried, af
         saved = [load_file(last_of(folder, iteration, "proposer") / OPTIMIZER_FILE) for iteration in (0, 1)]
         assert [int(state["num_steps"]) for state in saved] == list(counts)
         assert [int(state["/0.step"]) for state in saved] == list(counts)
-    # The solver's optimizer starts anew in both.
+    # The solver's optimizer starts anew in both: two more would be 4, or 3 where a step's answers are all alike.
     for folder in (carried, afresh):
-        assert [int(load_file(last_of(folder, n, "solver") / OPTIMIZER_FILE)["num_steps"]) for n in (0, 1)] == [2, 2]
+        one, two = (int(load_file(last_of(folder, n, "solver") / OPTIMIZER_FILE)["num_steps"]) for n in (0, 1))
+        assert one == 2 and 1 <= two <= 2
 
 
 def test_the_first_iteration_is_the_same_and_the_second_is_not(carried, afresh):
@@ -209,6 +210,38 @@ def test_overlap_by_hand():
     assert measure_overlap([], earlier) == {"curriculum/new": 0.0}
 
 
+def test_a_question_about_the_same_sentences_is_not_new():
+    """By hand: the sentence counts where it is known, whatever the answer; two sentences are not one of them."""
+
+    def proven(question, *starts, **changes):
+        spans = tuple(Evidence("halm", start, start + 9, "said so.") for start in starts)
+        return structs.replace(candidate(question), proof=spans, **changes)
+
+    earlier = [proven("Who built it?", 16), proven("Where was its builder born?", 16, 40)]
+    again = [proven("Who was the builder?", 16), proven("Where is the builder from?", 40, 16)]
+    fresh = [proven("Who paid?", 17), proven("When was its builder born?", 16, 90), proven("Who owned it?", 40)]
+    single = structs.replace(candidate("Who made it?"), evidence=Evidence("halm", 16, 25, "said so."))
+    assert measure_overlap([*again, *fresh], earlier) == {"curriculum/new": 3.0, "curriculum/overlap": 0.4}
+    assert measure_overlap([single], earlier) == {"curriculum/new": 0.0, "curriculum/overlap": 1.0}
+    assert remember_kept([*earlier, structs.replace(single, reason="refused")]) == {
+        "who built it",
+        "where was its builder born",
+        "halm:16",
+        "halm:16 halm:40",
+    }
+
+
+def test_what_is_given_again_repeats_nothing():
+    told = structs.replace(candidate("Who built it?"), scores={"given": 1.0})
+    reworded, other = candidate("Who was it that paid?", "Oss"), structs.replace(told, question="Who paid?")
+    assert measure_overlap([told], [told]) == {}
+    assert (
+        measure_overlap([told, reworded, other], [told])["curriculum/new"] == 1
+    )  # `other` has its answer and document
+    assert measure_overlap([told], []) == {"curriculum/new": 1.0, "curriculum/overlap": 0.0}
+    assert remember_kept([told]) == set()
+
+
 WORDS = st.sampled_from(["Who built it?", "who built it", "Who paid?", "When?", "Where?"])
 CANDIDATES = st.lists(st.builds(candidate, WORDS, st.sampled_from(["a", "b"]), st.sampled_from(["", "d", "e"])))
 
@@ -257,9 +290,8 @@ def test_an_iteration_that_repeats_the_last_one_raises_an_alarm(paths, tmp_path)
         run, told = run_drzero(tmp_path / "run", make_config(paths, **changes))
     with run:
         assert [metric.value for metric in run.metrics("curriculum/new")] == [1.0, 0.0]
-        assert [metric.value for metric in run.metrics("curriculum/overlap")] == [1.0]  # the first has none
-        event, repeats = run.events()
-        assert repeats.kind == "repeats" and "100% of the questions of iteration 2" in repeats.message
+        assert {item.reason for item in run.candidates(iteration=1)} == {"duplicate"}  # also of the first iteration
+        (event,) = run.events()
         assert event.kind == "curriculum" and "iteration 2 has 0 new questions" in event.message
         assert "health.min_new_questions=1" in event.message
         assert [report.phase for report in told.steps if report.alarms] == ["generation"]

@@ -20,7 +20,7 @@ NEWER = {
     "learner.kl_flat": True,
     "learner.min_warmup_steps": 0,
     "solver.max_draws": 0,
-    "needed_searches": False,
+    "needed_searches": "auto",
     "sampling.off_policy": False,
     "solver.min_std": 0.0,
     "solver.information_gain": 0.0,

@@ -11,6 +11,7 @@ from quaere.cli.main import main
 from quaere.dialects.notes import find_role
 from quaere.disk import discard_folder
 from quaere.errors import BadInput
+from quaere.recipes.drzero import DrZero
 from quaere.runs import Run, checkpoints
 from quaere.runs.checkpoints import Best, find_checkpoints
 from quaere.training.actors import Actors
@@ -36,6 +37,14 @@ LOOP = {
 }
 # By iteration: before the first step, then after each. First the best is in the middle, twice; then at the start.
 SCORES = {0: [0.2, 0.3, 0.5, 0.5, 0.4], 1: [0.9, 0.1, 0.2, 0.3, 0.1]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgetful():
+    """Later iterations may ask the same again: the village has too few questions for several validations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quaere.recipes.drzero.remember_kept", lambda earlier: set())
+        yield
 
 
 def script(patch, scores=SCORES):
@@ -335,25 +344,56 @@ def test_a_rollback_forgets_a_best_that_it_discards(paths, tmp_path, monkeypatch
 # --------------------------------------------------------------------------------------------------- no longer rising
 
 
-def test_a_run_stops_when_validation_no_longer_rises(paths, tmp_path):
-    """The first iteration rises and the next two do not; a fourth would follow. Resumed, it stops at once."""
-    curve = {0: (0.2, 0.4), 1: (0.5, 0.5), 2: (0.6, 0.3)}
+STOPPING = {**LOOP, "iterations": 4, "solver.steps": 1, "proposer.steps": 0, "stop_after": 2}
+
+
+def run_rated(folder, config, curve):
+    """A run whose validations rate the solver so, by iteration: at the start and after the last step."""
     score = Validator._score
 
     async def scored(self, step, name):
         await score(self, step, name)
-        value = curve[step.iteration][name == "validation"]
-        step.metrics[f"{name}/exact_match"] = value
-        return Validated(value, 8)
+        return Validated(curve[step.iteration][name == "validation"], 8)
 
-    changes = {**LOOP, "iterations": 4, "solver.steps": 1, "proposer.steps": 0, "stop_after": 2}
+    told = Told()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Validator, "_score", scored)
+        run_drzero(folder, config, told)[0].close()
+    return told
+
+
+def test_a_run_stops_when_validation_no_longer_rises(paths, tmp_path):
+    """The first iteration rises and the next two do not; a fourth would follow. Resumed, it stops at once.
+
+    By the rating that chooses the checkpoint, not by exact match. Of 8 questions, 0.5 has a standard error of 0.177.
+    """
     for _ in range(2):
-        told = Told()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Validator, "_score", scored)
-            run_drzero(tmp_path / "run", make_config(paths, **changes), told)[0].close()
-        said = "stopped after iteration 3: validation no longer rises (0.200 to 0.400, 0.500 to 0.500, 0.600 to 0.300)"
+        told = run_rated(tmp_path / "run", make_config(paths, **STOPPING), [(0.2, 0.4), (0.5, 0.6), (0.6, 0.3)])
+        said = "stopped after iteration 3: validation no longer rises (0.200 to 0.400, 0.500 to 0.600, 0.600 to 0.600)"
         assert said in told.notes
     assert told.steps == []
-    with pytest.raises(BadInput, match="stop_after compares validations"):
-        check_self_play(make_config(paths, **{"stop_after": 1, "validation.questions": 0}))
+    told = run_rated(
+        tmp_path / "higher", make_config(paths, **STOPPING), [(0.2, 0.4), (0.5, 0.7), (0.6, 0.3), (0.4, 0.4)]
+    )
+    assert any(note.startswith("stopped after iteration 4") for note in told.notes)
+    for changes in ({"validation.questions": 0}, {"solver.steps": 0}):
+        with pytest.raises(BadInput, match="stop_after compares validations"):
+            check_self_play(make_config(paths, **{"stop_after": 1, **changes}))
+
+
+def test_an_iteration_that_keeps_nothing_did_not_rise(paths, tmp_path, monkeypatch):
+    async def drop_all(self, step, proposals, seen):
+        return [(proposed, "invalid") for proposed in proposals]
+
+    monkeypatch.setattr(DrZero, "screen", drop_all)
+    told = run_rated(tmp_path / "run", make_config(paths, **STOPPING), [])
+    said = "stopped after iteration 2: validation no longer rises (nothing learned, nothing learned)"
+    assert said in told.notes
+
+
+def test_iterations_too_small_to_validate_never_stop_a_run_which_says_so_once(paths, tmp_path):
+    config = make_config(paths, **{**STOPPING, "validation.share": 0.01})
+    told = run_rated(tmp_path / "run", config, [])
+    assert not any("stopped after" in note for note in told.notes)
+    said = [note for note in told.notes if "stop_after" in note]
+    assert said == ["iteration 1 has too few questions to validate, so stop_after does not count it"]

@@ -12,7 +12,7 @@ from reading_endpoint import ANSWERS, PAGES, Reader
 import tiny
 from dictating import dictating
 from quaere.dialects.tool_call import BRIEF_HARDENING_SYSTEM, ToolCallProposer
-from quaere.errors import BadInput
+from quaere.errors import BadInput, ModelMissing
 from quaere.recipes import hardening
 from quaere.recipes.drzero import check, judge_proposal
 from quaere.recipes.eve import check_config as check_eve
@@ -22,6 +22,7 @@ from quaere.recipes.hardening import (
     Gate,
     choose_pool,
     find_hardenable,
+    judge_search,
     measure_gates,
     order_facts,
     read_rewording,
@@ -50,6 +51,7 @@ from quaere.training.rollouts import rights
 from quaere.training.self_play import check_self_play, count_steps, plan_self_play
 from quaere.training.settings import HardeningConfig
 from quaere.warmup.documents.askable_facts import find_facts
+from quaere.warmup.documents.chains import Bridge, cut_description
 from quaere.warmup.documents.hardening_lessons import plan_hardenings
 from quaere.warmup.documents.page_names import Pages
 from village_runs import make_config, make_eve, run_drzero
@@ -65,7 +67,11 @@ HARD = {
     "Where was Orsolya Venn born?": "Where was the builder of Halm Bridge born?",
     "Where was Marta Oleen born?": "Where was the painter of the ceiling of Ferrin Hall born?",
 }
-KNOWS = ANSWERS | {HARD["When was Marta Oleen born?"]: "12 June 1690"}
+NAMED = {
+    f"Who or what is {description}?": "Orsolya Venn"
+    for description in ("the builder of Halm Bridge", "the mason who built Halm Bridge", "the person by trade")
+}
+KNOWS = ANSWERS | NAMED | {HARD["When was Marta Oleen born?"]: "12 June 1690"}
 TOPK = 2
 
 
@@ -104,6 +110,12 @@ def facts(index, questions):
 # --------------------------------------------------------------------------------------------------------------- facts
 
 
+@pytest.mark.parametrize(("held", "left"), [("Orsolya Venn", "Marta Oleen"), ("Ferrin Hall", "Orsolya Venn")])
+def test_documents_held_back_give_no_facts_and_no_descriptions(index, questions, held, left):
+    found = find_hardenable(questions, index, TOPK, {held})
+    assert [fact.question.text for fact in found] == [text for text in HARD if left in text]
+
+
 def test_only_facts_of_which_another_page_names_something_can_be_reworded(facts):
     assert [fact.question.text for fact in facts] == list(HARD)
     assert [fact.worded.fact.answer for fact in facts] == ["4 May 1671", "12 June 1690"] + ["Korrin Vale"] * 2
@@ -127,6 +139,10 @@ def test_no_fact_comes_again_before_every_fact_was_asked_about_and_pages_take_tu
     # If all are needed in every iteration, the solver's questions are about new ones as long as there are any.
     written = [split_facts(choose_pool(order, iteration, 40, 5), 5)[1] for iteration in range(3)]
     assert len({fact.question.id for some in written for fact in some}) == 15
+    # More are wanted than the half that is written about: the next iteration's begin after that half. By hand: of 15,
+    # 7 are written about; first 8 to 14, then 15 = 0 to 6, and only then those of the first time.
+    held = [split_facts(choose_pool(order, iteration, 40, 12), 12)[1] for iteration in range(3)]
+    assert held[0] == order[8:] and held[1] == order[:7] and held[2] == [order[7], *order[8:14]]
     learned, held = split_facts(order, 5)
     assert [*learned, *held] == order and len(held) == 5
     assert [len(part) for part in split_facts(order, 40)] == [8, 7]
@@ -164,7 +180,8 @@ async def test_a_rewording_that_needs_two_searches_and_keeps_its_answer_passes(i
     assert (asked.text, asked.answers) == (HARD["When was Orsolya Venn born?"], ("4 May 1671",))
     assert [one.doc_id for one in asked.evidence] == ["Halm Bridge", "Orsolya Venn"]
     assert (asked.hops, asked.facts, asked.searches) == (3, 2, 2)
-    assert reader.count("You answer questions") == 3 + 5  # three right with both pages are enough; five without them
+    # Who is it? Then the question: three right with both pages are enough, and five without them are asked for.
+    assert reader.count("You answer questions") == 3 + 3 + 5 and reader.count("You check questions") == 1
 
 
 @pytest.mark.parametrize(
@@ -177,9 +194,20 @@ async def test_a_rewording_that_needs_two_searches_and_keeps_its_answer_passes(i
         ("wording", "When was Venn, who built Halm Bridge, born?", "4 May 1671", ["Halm Bridge"], {}),
         ("wording", "When in 1671 was the builder of Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {}),
         ("wording", "When was the builder of Halm Bridge born", "4 May 1671", ["Halm Bridge"], {}),
-        ("leads", "When was that person of the trade born?", "4 May 1671", ["Halm Bridge"], {}),
+        ("wording", "In which year was the builder of Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {}),  # not cut
+        ("wording", "When was whoever built Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {}),  # no description
+        ("description", "When was the person of the trade born?", "4 May 1671", ["Halm Bridge"], {}),  # not found
+        ("description", "When was the destroyer of Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {}),  # not read
+        (
+            "description",
+            "When was the builder of Halm Bridge born?",
+            "4 May 1671",
+            ["Halm Bridge"],
+            {"unclear": ("Who or what is the builder of Halm Bridge?",)},
+        ),
+        ("leads", "When was the person by trade born?", "4 May 1671", ["Halm Bridge"], {}),
         ("far", "When was the mason who built Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {}),
-        ("read", "When was the builder of Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {"answers": {}}),
+        ("read", "When was the builder of Halm Bridge born?", "4 May 1671", ["Halm Bridge"], {"answers": NAMED}),
         (
             "unknown",
             "When was the builder of Halm Bridge born?",
@@ -196,9 +224,11 @@ async def test_every_gate_refuses_what_it_is_for(index, facts, refused, question
         [proposed], [facts[0]], seed=1
     )
     assert settled.refusals == (refused,)
-    assert settled.question is None and not settled.score.valid
-    if refused not in ("read", "unknown"):
+    assert settled.question is None and settled.score == proposed.score
+    if GATES.index(refused) < GATES.index("description"):
         assert not reader.asked  # refused before the examiner is asked
+    if refused in ("leads", "far"):
+        assert all("Who or what is" in asked for _, asked in reader.asked)
 
 
 async def test_a_proposal_whose_search_failed_is_neither_refused_nor_attempted(index, facts):
@@ -229,6 +259,30 @@ async def test_one_right_guess_of_five_is_allowed_two_are_not(index, facts):
         assert settled.refusals == refusals
 
 
+class Sampler(Reader):
+    """Right with both pages when sampled, so often, and never greedily."""
+
+    left = 0
+
+    async def reply(self, messages, params):
+        question = messages[-1]["content"].rpartition("Question: ")[2]
+        if question not in HARD.values() or "Halm Bridge\n" not in messages[-1]["content"]:
+            return await super().reply(messages, params)
+        is_right = params.temperature > 0 and self.left > 0
+        self.left -= is_right
+        return structs.replace(await super().reply(messages, params), text="4 May 1671" if is_right else "nobody")
+
+
+async def test_three_right_of_five_are_enough_whichever_they_are(index, facts):
+    for num, refusals in [(3, ()), (2, ("read",))]:
+        reader = Sampler(answers=KNOWS)
+        reader.left = num
+        proposed = propose(index, facts[0], HARD["When was Orsolya Venn born?"], "4 May 1671")
+        found = Gate(index, HardeningConfig(topk=TOPK), lambda reader=reader: ChatPolicy(reader), 1)
+        (settled,) = await found.check([proposed], [facts[0]], seed=1)
+        assert settled.refusals == refusals
+
+
 async def test_the_limits_of_the_gate_are_settings(index, facts):
     async def refuse(num_right=0, **changes):
         """The refusal of a good rewording, and how often the examiner was asked; it guesses right so often."""
@@ -239,12 +293,22 @@ async def test_the_limits_of_the_gate_are_settings(index, facts):
         (settled,) = await Gate(index, config, lambda: ChatPolicy(reader), 1).check([proposed], [facts[0]], seed=1)
         return settled.refusals, reader.count("You answer questions")
 
-    assert await refuse() == ((), 3 + 5)
-    assert await refuse(tries=10) == ((), 6 + 10)
-    assert await refuse(min_read=1.0) == ((), 5 + 5)
-    assert await refuse(1, max_known=0.0) == (("unknown",), 3 + 1)
-    assert await refuse(topk=1) == ((), 3 + 5)
-    assert await refuse(topk=20) == (("far",), 0)  # every page is found
+    assert await refuse() == ((), 3 + 3 + 5)
+    assert await refuse(tries=10) == ((), 6 + 6 + 10)
+    assert await refuse(min_read=1.0) == ((), 5 + 5 + 5)
+    assert await refuse(1, max_known=0.0) == (("unknown",), 3 + 3 + 1)
+    assert await refuse(topk=1) == ((), 3 + 3 + 5)
+    assert await refuse(topk=20) == (("far",), 3)  # every page is found
+
+
+def test_any_passage_with_the_answer_or_of_its_page_is_near(index, facts):
+    worded = read_rewording(propose(index, facts[0], HARD["When was Orsolya Venn born?"], "4 May 1671"), facts[0]).chain
+    halm, last = (fact.passage for fact in worded.draft.facts)
+    part = structs.replace(last, id="Orsolya Venn#9", text="She had a dog.")
+    other = structs.replace(halm, id="z#0", doc_id="z", title="Town", text="On 4 May 1671 someone was born.")
+    year = structs.replace(other, text="In 1671 someone was born.")
+    assert [judge_search(shown, worded) for shown in ([halm, year], [year], [])] == ["", "leads", "leads"]
+    assert [judge_search([halm, near], worded) for near in (last, part, other)] == ["far"] * 3
 
 
 def test_the_sentence_with_the_words_of_the_question_is_the_evidence(index, facts):
@@ -252,8 +316,25 @@ def test_the_sentence_with_the_words_of_the_question_is_the_evidence(index, fact
     worded = read_rewording(
         propose(index, facts[0], HARD["When was Orsolya Venn born?"], "4 May 1671", shown), facts[0]
     )
-    assert worded.draft.facts[0].sentence == "It was built by Orsolya Venn for the town."
-    assert worded.draft.hidden == "Orsolya Venn"
+    assert worded.described.sentence == "It was built by Orsolya Venn for the town."
+    assert worded.chain.draft.hidden == "Orsolya Venn" and worded.description == "the builder of Halm Bridge"
+
+
+@pytest.mark.parametrize(
+    ("given_text", "reworded", "description"),
+    [
+        ("When was Orsolya Venn born?", "when was The builder of Halm born?", "the builder of Halm"),
+        ("What was the Orsolya Venn known for?", "What was the bridge at Halm known for?", "the bridge at Halm"),
+        ("Orsolya Venn was born when?", "The builder of Halm was born when?", "the builder of Halm"),
+        ("What was Orsolya Venn's trade?", "What was the builder of Halm's trade?", "the builder of Halm"),
+        ("When was Orsolya Venn born?", "In which year was the builder of Halm born?", ""),
+        ("When was Orsolya Venn born?", "When was born?", ""),  # beginning and end overlap
+    ],
+)
+def test_the_description_is_what_stands_for_the_name(facts, given_text, reworded, description):
+    (bridge,) = (Bridge(fact.worded.fact, fact.worded, "Orsolya Venn") for fact in facts[:1])
+    second = structs.replace(bridge.second, question=given_text)
+    assert cut_description(structs.replace(bridge, second=second), reworded) == description
 
 
 def test_shares_of_the_gates_by_hand():
@@ -352,14 +433,16 @@ def test_a_run_rewards_what_passed_the_gate_and_was_hard(paths, tmp_path, questi
     with found:
         assert "4 of 6 given questions can be reworded" in told.notes
         rows = {row.question: row.metrics for row in found.index(phase="proposer", protocol="drzero-proposer")}
-        # Of three attempts one was right with both searches: D = (3 - 1) / (3 - 1) = 1. The other was not reworded: 0.
+        # Of three attempts one was right with both searches, one with a single search, one wrong: D = 1 / (3 - 1). The
+        # other fact was not reworded: 0.
         assert {text: metrics["reward/total"] for text, metrics in rows.items()} == {
-            text: float("Venn" in text) for text in rows
+            text: 0.5 * ("Venn" in text) for text in rows
         }
         assert len(rows) == 2 and all(metrics["reward/format"] == 0 for metrics in rows.values())
         measured = found.metrics_at(1)
         assert measured["gate/answer"] == 1 and measured["gate/pages"] == measured["gate/unknown"] == 0.5
         assert measured["gate/yield"] == 0.5 and measured["proposer/searches_needed"] == 2
+        assert measured["proposer/valid"] == 1  # what the gate refuses is no collapse
         kept, refused = sorted(found.candidates(), key=lambda item: item.reason)
         assert kept.kept and kept.num_searches == 2 and kept.question in HARD.values()
         assert [one.doc_id for one in kept.proof] == ["Halm Bridge", "Orsolya Venn"]
@@ -383,6 +466,20 @@ def test_what_passed_becomes_a_lesson(paths, tmp_path, questions, index, monkeyp
         (passed,) = (item for item in made if not item.refusals)
         assert HARD[plan.given.text] == passed.question == plan.question.question
         assert plan.name == "Orsolya Venn" and plan.description == "the builder of Halm Bridge"
+
+
+def test_a_proposer_of_which_too_little_passes_is_not_trained(paths, tmp_path, questions, monkeypatch, capsys):
+    """`benchmarks/hardening_yield.py --at-least`: one of two passes."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import hardening_yield
+
+    run(tmp_path / "run", make(paths, tmp_path, questions), monkeypatch)[0].close()
+    monkeypatch.setattr("sys.argv", ["hardening_yield.py", str(tmp_path / "run"), "--at-least", "0.5"])
+    hardening_yield.main()
+    assert "| description | 1 (50.0%" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["hardening_yield.py", str(tmp_path / "run"), "--at-least", "0.6"])
+    with pytest.raises(SystemExit, match=r"^1 of 2 rewordings pass the gate, below 60%: too few to train on"):
+        hardening_yield.main()
 
 
 def test_an_untrained_proposer_rewords_every_fact_once(paths, tmp_path, questions, monkeypatch):
@@ -417,6 +514,31 @@ def test_facts_that_the_solver_answers_sometimes_are_reworded_and_practised(path
         assert found.metrics_at(1)["facts/sometimes"] == 0.5
 
 
+def test_what_was_reworded_in_an_earlier_iteration_is_not_kept_again(paths, tmp_path, questions, monkeypatch):
+    """Both iterations reword all facts. The second finds other words, but they rest on the same two sentences."""
+    changes = {"proposer.steps": 0, "generation.candidates": 4, "iterations": 2, "solver.steps": 0}
+    other = {text: hard.replace("the builder of", "the maker of") for text, hard in HARD.items() if "Venn" in text}
+    knows = KNOWS | {new: KNOWS[HARD[old]] for old, new in other.items()}
+    knows["Who or what is the maker of Halm Bridge?"] = "Orsolya Venn"
+
+    def dictate_anew(job):
+        lines = dictate(job)
+        if not (isinstance(job.task, ProposeTask) and job.episode_id.startswith("i1")):
+            return lines
+        return [line.replace("the builder of", "the maker of") for line in lines]
+
+    monkeypatch.setattr(hardening, "open_policy", lambda model, **engine: ChatPolicy(Reader(answers=knows)))
+    with dictating(dictate_anew):
+        found, _ = run_drzero(tmp_path / "run", make(paths, tmp_path, questions, **changes))
+    with found:
+        reasons = [
+            {one.question: one.reason for one in found.candidates(iteration=number) if "Bridge" in one.question}
+            for number in range(2)
+        ]
+        assert reasons[0] == {hard: "" for text, hard in HARD.items() if "Venn" in text}
+        assert reasons[1] == dict.fromkeys(other.values(), "duplicate")
+
+
 def test_a_resumed_run_draws_the_same(paths, tmp_path, questions, monkeypatch):
     config = make(paths, tmp_path, questions)
     whole, _ = run(tmp_path / "whole", config, monkeypatch)
@@ -440,11 +562,43 @@ def test_the_examiner_is_a_model_of_its_own_or_the_solver(paths, tmp_path, quest
         found, _ = run_drzero(tmp_path / "run", make(paths, tmp_path, questions, **changes))
     with found:
         measured = found.metrics_at(1)
-        assert measured["gate/far"] == 0.5 and measured["gate/read"] == 0
+        assert measured["gate/wording"] == 0.5 and measured["gate/description"] == measured["gate/unknown"] == 0
         assert all(
             row.metrics["reward/total"] == 0 for row in found.index(protocol="drzero-proposer", phase="proposer")
         )
-        assert {item.refusals for item in found.candidates()} == {("pages",), ("read",)}
+        assert {item.refusals for item in found.candidates()} == {("pages",), ("description",)}
+
+
+def test_attempts_with_fewer_searches_count_if_that_is_set(paths, tmp_path, questions, monkeypatch):
+    """Two of three attempts are right, one of them with one search: D = (3 - 2) / (3 - 1)."""
+    config = make(paths, tmp_path, questions, **{"proposer.reward.needed_searches": False, "solver.steps": 0})
+    with run(tmp_path / "run", config, monkeypatch)[0] as found:
+        rows = found.index(phase="proposer", protocol="drzero-proposer")
+        assert sorted(row.metrics["reward/total"] for row in rows) == [0, 0.5]
+
+
+def test_a_run_says_that_no_fact_is_answered_sometimes(paths, tmp_path, questions, monkeypatch):
+    def never(job):
+        return dictate(job) if isinstance(job.task, ProposeTask) else ["<think>So.</think><answer>nobody</answer>"]
+
+    monkeypatch.setattr(hardening, "open_policy", lambda model, **engine: ChatPolicy(Reader(answers=KNOWS)))
+    with dictating(never):
+        config = make(paths, tmp_path, questions, **{"proposer.hardening.attempts": 3, "solver.steps": 0})
+        found, told = run_drzero(tmp_path / "run", config)
+    found.close()
+    assert "iteration 1: the solver answers none of 4 facts sometimes, so all are reworded" in told.notes
+
+
+def test_a_run_gives_and_shows_nothing_that_is_held_back(paths, tmp_path, questions, monkeypatch):
+    """`proposer.held_back` is a file of questions about one page; the proposer's searches would otherwise show it."""
+    asked = {"id": "h", "question": "When was Marta Oleen born?", "answers": ["12 June 1690"]}
+    (tmp_path / "held.jsonl").write_text(json.dumps(asked | {"gold_ids": ["Marta Oleen"]}) + "\n")
+    config = make(paths, tmp_path, questions, **{"proposer.held_back": str(tmp_path / "held.jsonl")})
+    with run(tmp_path / "run", config, monkeypatch)[0] as found:
+        told = [found.episode(row.id) for row in found.index(protocol="drzero-proposer")]
+        shown = {hit.passage.doc_id for one in told for turn in one.turns for r in turn.results for hit in r.hits}
+        assert {one.task.document.doc_id for one in told} == {"Orsolya Venn"}
+        assert "Halm Bridge" in shown and "Marta Oleen" not in shown
 
 
 def test_questions_of_other_documents_are_refused_in_one_line(paths, tmp_path, questions, monkeypatch):
@@ -454,6 +608,26 @@ def test_questions_of_other_documents_are_refused_in_one_line(paths, tmp_path, q
 
 
 # ----------------------------------------------------------------------------------------------------------- the reward
+
+
+def test_a_question_is_kept_only_if_an_attempt_needed_its_searches(paths, tmp_path, questions, monkeypatch):
+    """The yield of generation is that of learning: right with both searches, and wrong, sometimes."""
+
+    def answer(job, *rights):
+        if isinstance(job.task, ProposeTask) or not rights[int(job.episode_id[-1])]:
+            return dictate(job)
+        searches = [SEARCH.format(name) for name in ("Halm Bridge", "Orsolya Venn")][: rights[int(job.episode_id[-1])]]
+        return [*searches, f"<think>So.</think><answer>{job.task.question.answers[0]}</answer>"]
+
+    monkeypatch.setattr(hardening, "open_policy", lambda model, **engine: ChatPolicy(Reader(answers=KNOWS)))
+    for number, (searches, reason) in enumerate([((1, 1, 0), "never solved"), ((2, 1, 1), "always solved")]):
+        config = make(paths, tmp_path, questions, **{"solver.steps": 0})
+        with dictating(lambda job, searches=searches: answer(job, *searches)):
+            found, _ = run_drzero(tmp_path / f"run{number}", config)
+        with found:
+            assert {item.reason for item in found.candidates()} == {reason, "refused"}
+            assert [found.metrics_at(step)["gate/yield"] for step in (1, 2)] == [0, 0]
+            assert found.metrics_at(1)["reward/mean"] == 0
 
 
 @given(strategies.integers(2, 8), strategies.data())
@@ -477,7 +651,12 @@ def test_an_attempt_counts_only_with_the_searches_needed():
     task = SolveTask(Question("q", "Who?", ("Venn",)))
     made = {"protocol": "p", "model": "m", "seed": 0, "segments": (), "outcome": Answer("Venn"), "end": "answered"}
     attempts = [Episode(id=f"a{num}", task=task, turns=(searched,) * num, **made) for num in range(3)]
-    assert rights(attempts, make_reward().reward.min_searches(HOPS)) == [0.0, 0.0, 1.0]
+    assert rights(attempts, make_reward().reward.min_searches(HOPS)) == [0.0, 0.0, 0.0]  # the same query twice
+    other = Turn(1, "", Search(("b",)), "end_of_turn", (SearchResult("b", (Hit(page, 1.0),)),))
+    same = Turn(1, "", Search(("a", "The A!")), "end_of_turn", (SearchResult("The A!", (Hit(page, 1.0),)),))
+    empty = Turn(1, "", Search(("b",)), "end_of_turn", (SearchResult("b", ()),))
+    second = [Episode(id="a", task=task, turns=(searched, turn), **made) for turn in (other, same, empty)]
+    assert rights(second, make_reward().reward.min_searches(HOPS)) == [1.0, 0.0, 0.0]
 
 
 # ------------------------------------------------------------------------------------------------------------- settings
@@ -490,9 +669,23 @@ def test_settings_that_contradict_each_other_are_refused(paths, tmp_path, questi
         check_self_play(make(paths, tmp_path, questions, **{"generation.given_again": True}))
     with pytest.raises(BadInput, match="attempts=1 is all or none"):
         check_self_play(make(paths, tmp_path, questions, **{"proposer.hardening.attempts": 1}))
+    refused = {
+        "shows the page of each question": {"proposer.document": False},
+        "has no format reward": {"proposer.reward.format_weight": 0.25},
+        "set generation.candidates=256": {"proposer.steps": 0, "generation.candidates": 0},
+    }
+    for said, changes in refused.items():
+        with pytest.raises(BadInput, match=said):
+            check_self_play(make(paths, tmp_path, questions, **changes))
+    check_self_play(make(paths, tmp_path, questions, **{"proposer.reward.format_weight": 0}))
+    for examiner in ("./no-such-model", "openai:reader"):
+        with pytest.raises((BadInput, ModelMissing), match=r"no model directory|an endpoint must be"):
+            check(make(paths, tmp_path, questions, **{"proposer.hardening.examiner": examiner}))
     with pytest.raises(BadInput, match="is a task of drzero, not of terse"):
         check(make(paths, tmp_path, questions), recipe="terse")
     with pytest.raises(BadInput, match="is a task of drzero, not of eve"):
         check_eve(make_eve(paths, **{"proposer.task": "harden", "generation.given": "x"}))
     plan = dict(plan_self_play(make(paths, tmp_path, questions, **{"proposer.hardening.attempts": 3})))
-    assert plan["hardening"].endswith("are reworded, after 3 attempts at each; 10 single turns of reader for each")
+    assert plan["hardening"].endswith(
+        "are reworded, after 3 attempts at each; at most 16 single turns of reader for each"
+    )

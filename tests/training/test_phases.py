@@ -36,6 +36,7 @@ from quaere.training.proposals import (
 )
 from quaere.training.rollouts import (
     Drawing,
+    count_easy,
     count_steps_with_questions,
     draw_by_need,
     draw_hops,
@@ -66,7 +67,7 @@ class Numbers:
 def attempt(num_found, answer="Venn", num_empty=0):
     """An attempt with so many queries that found something, and so many that did not."""
     hit = Hit(tiny.passage("Venn built it."), 1.0)
-    results = [SearchResult("Halm", (hit,))] * num_found + [SearchResult("Oss", ())] * num_empty
+    results = [SearchResult(f"Halm {n}", (hit,)) for n in range(num_found)] + [SearchResult("Oss", ())] * num_empty
     turns = [Turn(n, "", Search((one.query,)), "stop_string", (one,)) for n, one in enumerate(results)]
     task = SolveTask(Question("q", "Who?", ("Venn",)))
     return Episode("e", task, "drzero-solver", "m", 0, (), tuple(turns), Answer(answer), "answered")
@@ -77,6 +78,7 @@ def test_which_attempts_count_as_right_by_hand():
     assert rights(attempts) == [1, 1, 1, 1, 0]
     assert rights(attempts, 1) == [0, 1, 1, 1, 0]
     assert rights(attempts, 2) == [0, 0, 1, 0, 0]
+    assert [count_easy(attempts, needed) for needed in range(4)] == [0, 1, 3, 4]
 
 
 # ------------------------------------------------------------------------------------------------------------- drawing

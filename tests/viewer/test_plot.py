@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quaere.recipes.hardening import GATES
 from quaere.runs import Event
 from quaere.runs.summaries import PhaseSummary
 from quaere.viewer.metric_charts import MAX_LINES, ChartData, group_metrics
@@ -139,6 +140,16 @@ def test_metrics_are_grouped_as_the_papers_do():
         ("Questions by number of right attempts", ["passes/2", "passes/10"])
     ]
     assert groups["Other"] == [("odd/thing", ["odd/thing"])]
+
+
+def test_gates_are_one_chart_in_their_order():
+    names = [f"gate/{name}" for name in (*GATES, "yield")]
+    groups = group_metrics([*sorted(names), "facts/sometimes", "guard/new", "guard/verbatim"])
+    assert groups == {
+        "Difficulty of the questions": [("Gate", names), ("Facts answered sometimes", ["facts/sometimes"])],
+        "Evidence": [("Refused by each guard", ["guard/new", "guard/verbatim"])],
+    }
+    assert all(ChartData(title, []).note for charts in groups.values() for title, _ in charts)
 
 
 @given(names=st.lists(st.text(max_size=12), unique=True, max_size=40))

@@ -29,6 +29,8 @@ from msgspec import structs
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.roles import Solver
+from quaere.endpoint import parse_endpoint
+from quaere.policies.catalogue import resolve_model
 from quaere.recipes.drawn_documents import Documents, list_held
 from quaere.recipes.registry import Recipe
 from quaere.records import Candidate, DropReason, ProposeTask
@@ -48,9 +50,10 @@ from quaere.training.proposals import (
     measure_proposer,
     propose_jobs,
     proposer_advantages,
+    remember_kept,
     remember_questions,
 )
-from quaere.training.rollouts import Stage, learn, rights
+from quaere.training.rollouts import Stage, count_easy, learn, rights
 from quaere.training.run_setup import check_openable, open_run
 from quaere.training.self_play import (
     LARGE_LOOP,
@@ -126,13 +129,17 @@ PRESETS: dict[str, dict[str, object]] = {
 # --------------------------------------------------------------------------------------------------------------- reward
 
 
-def judge_proposal(proposed: Proposed, rights: Sequence[float], config: ProposerConfig) -> Proposed:
-    """A proposal with its reward (Eq. 4). An invalid proposal is not attempted and earns its format part alone."""
+def judge_proposal(proposed: Proposed, rights: Sequence[float], config: ProposerConfig, num_easy: int = 0) -> Proposed:
+    """A proposal with its reward (Eq. 4). An invalid proposal is not attempted and earns its format part alone.
+
+    `num_easy` attempts were right with too few searches.
+    """
     num_right, num_attempts = int(sum(rights)), len(rights)
     reward = proposer_reward(
         proposed.score,
         num_right,
         max(2, num_attempts),  # an unattempted proposal has no right attempt; the reward needs a number of at least 2
+        num_easy=num_easy,
         shape=config.reward.shape,
         format_weight=config.reward.format_weight,
     )
@@ -200,6 +207,7 @@ class DrZero:
         """Let the trained proposer write the solver's curriculum, from the tasks it was trained on."""
         config, training = self.config.generation, self.training
         seen = remember_questions(training.store.candidates(iteration=iteration))
+        seen |= remember_kept([one for one in training.store.candidates(kept=True) if one.iteration < iteration])
         async for step, numbers in generation_steps(self.config, training, self.stage, self.asking, iteration, seen):
             written = await self.propose(step, self.draw(step, numbers), config.questions * config.samples)
             proposals = keep_best(step, written, config.samples, config.max_words)
@@ -251,11 +259,12 @@ class DrZero:
         config = self.config.proposer
         asked = [proposed.question for proposed in proposals]
         attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
-        return [
-            judge_proposal(proposed, rights(group, config.reward.min_searches(proposed.task.hops)), config)
-            for proposed, group in zip(proposals, attempts, strict=True)
-            if can_be_judged(proposed, group)
-        ]
+        judged = []
+        for proposed, group in zip(proposals, attempts, strict=True):
+            if can_be_judged(proposed, group):
+                needed = config.reward.min_searches(proposed.task.hops)
+                judged.append(judge_proposal(proposed, rights(group, needed), config, count_easy(group, needed)))
+        return judged
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
         """The proposals as candidates of the curriculum: kept, or dropped with a reason."""
@@ -277,8 +286,9 @@ class DrZero:
         attempts = await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits)
         screened = []
         for proposed, reason, group in zip(proposals, reasons, attempts, strict=True):
-            num_right = int(sum(rights(group)))
-            found = reason or (judge_attempts(num_right, len(group)) if config.attempts else "")
+            needed = self.config.proposer.reward.min_searches(proposed.task.hops)
+            num_right, num_easy = int(sum(rights(group, needed))), count_easy(group, needed)
+            found = reason or (judge_attempts(num_right, len(group), num_easy) if config.attempts else "")
             screened.append((structs.replace(proposed, num_right=num_right, num_attempts=len(group)), found))
         return screened
 
@@ -322,6 +332,8 @@ def check(config: SelfPlayConfig, recipe: str = "drzero") -> None:
     list_held(config.proposer.held_back)
     if recipe != "drzero":
         refuse_hardening(config, recipe)
+    if config.proposer.task == "harden" and (examiner := config.proposer.hardening.examiner):
+        parse_endpoint(examiner) if examiner.startswith("openai:") else resolve_model(examiner)
     check_openable(config, recipe, needed_dialects(config, "drzero"))
 
 

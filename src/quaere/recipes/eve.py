@@ -57,12 +57,13 @@ from quaere.training.evidence import (
     VerifierSettings,
     check_evidence,
     hear,
+    measure_guards,
     open_hosted,
     trace,
 )
 from quaere.training.progress import Reporter
 from quaere.training.proposals import Proposed, ProposerConfig, RewardConfig, can_be_judged
-from quaere.training.rollouts import Passages, rights
+from quaere.training.rollouts import Passages, count_easy, rights
 from quaere.training.run_setup import Opened, check_openable, open_run
 from quaere.training.self_play import (
     ROLES,
@@ -197,6 +198,11 @@ def check_config(config: EveConfig) -> None:
     check_evidence(config.evidence)
     if (config.prompt_source == "questions") != bool(config.prompt_questions):
         raise BadInput("prompt_source=questions and prompt_questions=FILE must be set together, or neither")
+    if config.prompt_source == "selector" and config.selector.learns == "yield" and not config.generation.attempts:
+        raise BadInput(
+            "selector.learns=yield counts questions that the solver answers sometimes, and generation.attempts=0 makes "
+            "no attempts: set generation.attempts=4 or so"
+        )
     if config.prompt_source != "uniform" and not config.proposer.document:
         raise BadInput(f"prompt_source={config.prompt_source} chooses documents: it needs proposer.document=true")
 
@@ -205,11 +211,17 @@ def check_config(config: EveConfig) -> None:
 
 
 def judge_triple(
-    proposed: Proposed, rights: Sequence[float], support: Support | None, config: EveConfig, cluster: int = -1
+    proposed: Proposed,
+    rights: Sequence[float],
+    support: Support | None,
+    config: EveConfig,
+    cluster: int = -1,
+    num_easy: int = 0,
 ) -> Proposed:
     """A proposal with its reward (Eq. 16 to 18).
 
-    An invalid proposal is not attempted and earns its format part alone.
+    An invalid proposal is not attempted and earns its format part alone. `num_easy` attempts were right with too few
+    searches.
     """
     evidence, reward_config = config.evidence, config.proposer.reward
     num_right, num_attempts = int(sum(rights)), len(rights)
@@ -224,6 +236,7 @@ def judge_triple(
         value_weight=evidence.value_weight,
         brevity_weight=evidence.brevity_weight,
         brevity_tokens=evidence.brevity_tokens,
+        num_easy=num_easy,
         shape=reward_config.shape,
         format_weight=reward_config.format_weight,
     )
@@ -305,8 +318,9 @@ class Eve(DrZero):
             if can_be_judged(traced, group)
             and not (self.config.verifies_proposals and self.verifier.is_silent(traced, support))
         ]
-        useful = [item.score.valid and 0 < item.num_right < item.num_attempts for item in judged]
+        useful = [item.reward.difficulty > 0 for item in judged]
         self.count_draws(self.first, judged, useful)
+        step.metrics |= measure_guards([item.refusals for item in judged], self.config.evidence.guards)
         return judged
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
@@ -318,6 +332,7 @@ class Eve(DrZero):
             self.decide(step, traced, reason, support)
             for (traced, reason), support in zip(screened, supports, strict=True)
         ]
+        step.metrics |= measure_guards([item.refusals for item in made], self.config.evidence.guards)
         known = [(item, one.kept) for item, one in zip(triples, made, strict=True) if one.reason not in _UNKNOWN]
         self.count_draws(self.second, [item for item, _ in known], [kept for _, kept in known])
         return made
@@ -356,9 +371,10 @@ class Eve(DrZero):
     def judge_traced(self, traced: Proposed, group: list[Episode], support: Support | None) -> Proposed:
         """The proposal with its reward, by the solver's attempts (`group`) and the verifier's result (`support`)."""
         choice = self.first.chosen.get(traced.task.id)
-        right = rights(group, self.config.proposer.reward.min_searches(traced.task.hops))
+        needed = self.config.proposer.reward.min_searches(traced.task.hops)
         traced = hear(traced, support, self.config.evidence)
-        return judge_triple(traced, right, support, self.config, choice.cluster if choice else -1)
+        cluster, num_easy = choice.cluster if choice else -1, count_easy(group, needed)
+        return judge_triple(traced, rights(group, needed), support, self.config, cluster, num_easy)
 
     def decide(self, step: Step, traced: Proposed, reason: DropReason, support: Support | None) -> Candidate:
         """The proposal as a candidate of the curriculum, kept or dropped, after the verifier's result (`support`)."""

@@ -13,9 +13,10 @@ solver attempts anything: a rewording that is refused earns 0, and none earns le
 """
 
 import asyncio
+import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 
 from msgspec import Struct, structs
@@ -24,7 +25,7 @@ from quaere.chat.spans import shown_passages
 from quaere.errors import BadInput
 from quaere.recipes.drawn_documents import Documents
 from quaere.recipes.drzero import DrZero
-from quaere.records import Candidate, ProposeTask, Question, searches_needed
+from quaere.records import Candidate, Passage, ProposeTask, Question, searches_needed
 from quaere.rewards.answers import contains, exact_match_score
 from quaere.rollout.policy import Policy, derive_seed, open_policy
 from quaere.runs import Run
@@ -38,8 +39,15 @@ from quaere.training.self_play import ROLES, SelfPlayConfig, count_documents, co
 from quaere.training.settings import HardeningConfig
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
-from quaere.warmup.documents.askable_facts import page_name
-from quaere.warmup.documents.chains import find_bridges, find_shown_bridge, word_chain
+from quaere.warmup.documents.askable_facts import Fact, page_name
+from quaere.warmup.documents.chains import (
+    check_descriptions,
+    cut_description,
+    find_bridges,
+    find_description_fault,
+    find_shown_bridge,
+    word_chain,
+)
 from quaere.warmup.documents.checked_question import Worded, WriterSettings, recall_singles
 from quaere.warmup.documents.checks import UNREAD, Examiner, Lines, break_rules
 
@@ -49,9 +57,10 @@ GATES = (
     "proposal",  # a question was written
     "answer",  # its answer is that of the given question
     "pages",  # a page was shown that says something of a name which is no longer in the question
-    "wording",  # the writer's rules: one question, without that name, the page's title or a word of the answer
+    "wording",  # the writer's rules: one question, with a description for that name, without title or answer
+    "description",  # a search with the description shows the page that describes, and the examiner reads the name there
     "leads",  # a search with the question shows the page that describes
-    "far",  # and not the passage of the answer
+    "far",  # and neither the page of the answer nor another passage with the answer
     "read",  # the examiner answers it with both passages among others
     "unknown",  # and hardly ever without them
 )
@@ -70,16 +79,20 @@ class CheckedFact(Struct, frozen=True):
     worded: Worded
 
 
-def find_hardenable(questions: Sequence[Question], index: Index, topk: int) -> list[CheckedFact]:
+def find_hardenable(
+    questions: Sequence[Question], index: Index, topk: int, held: Collection[str] = ()
+) -> list[CheckedFact]:
     """The questions about single facts that can be reworded, each with its fact.
 
     Another document says something of a name in them, and a search without that name does not find their passage. The
-    ids are those that the writer gave them, by which their facts are found again.
+    ids are those that the writer gave them, by which their facts are found again. Neither document is one of `held`.
     """
     known = recall_singles({one.id: one.text for one in questions if one.answers}, index.passages())
     worded = {one.draft.id: one for one in known}
     found = [CheckedFact(question, worded[question.id]) for question in questions if question.id in worded]
-    able = {bridge.second.draft.id for bridge in find_bridges([fact.worded for fact in found], index, topk)}
+    found = [fact for fact in found if fact.worded.fact.passage.doc_id not in held]
+    bridges = find_bridges([fact.worded for fact in found], index, topk)
+    able = {bridge.second.draft.id for bridge in bridges if bridge.fact.passage.doc_id not in held}
     return [fact for fact in found if fact.question.id in able]
 
 
@@ -98,9 +111,10 @@ def order_facts(facts: Sequence[CheckedFact], seed: int) -> list[CheckedFact]:
 def choose_pool(facts: Sequence[CheckedFact], iteration: int, size: int, num_written: int) -> list[CheckedFact]:
     """The facts of an iteration: the next `size` in order, so that none comes again before all were asked about.
 
-    If an iteration takes all facts, the last `num_written`, which are those of the solver's questions, change first.
+    If an iteration takes all facts, the last ones, which are those of the solver's questions (`split_facts`), change
+    first.
     """
-    stride = size if size < len(facts) else num_written
+    stride = size if size < len(facts) else min(num_written, len(facts) // 2)
     return [facts[(iteration * stride + place) % len(facts)] for place in range(min(size, len(facts)))]
 
 
@@ -116,7 +130,22 @@ def split_facts(facts: Sequence[CheckedFact], num: int) -> tuple[Sequence[Checke
 # ----------------------------------------------------------------------------------------------------------------- gate
 
 
-def read_rewording(proposed: Proposed, fact: CheckedFact) -> Worded | str:
+class Reworded(Struct, frozen=True):
+    """A rewording as a chain of two facts, and the description that it has in place of a name.
+
+    Reworded(Worded(..., question="When was the builder of Halm Bridge born?"), "the builder of Halm Bridge")
+    """
+
+    chain: Worded
+    description: str
+
+    @property
+    def described(self) -> Fact:
+        """What the page that describes says; its answer is the name."""
+        return self.chain.draft.facts[0]
+
+
+def read_rewording(proposed: Proposed, fact: CheckedFact) -> Reworded | str:
     """The rewording as a chain of two facts, or the first gate that refuses it by its text and the pages shown."""
     written = proposed.written
     if not written.question:
@@ -126,9 +155,11 @@ def read_rewording(proposed: Proposed, fact: CheckedFact) -> Worded | str:
     bridge = find_shown_bridge(fact.worded, written.question, shown_passages(proposed.episode))
     if bridge is None:
         return "pages"
-    worded = word_chain(bridge, written.question)
+    found = Reworded(word_chain(bridge, written.question), cut_description(bridge, written.question))
     title = page_name(fact.worded.fact.passage.title)
-    return "wording" if break_rules(worded) or (title and contains(written.question, title)) else worded
+    is_told = bool(title) and contains(written.question, title)
+    is_broken = break_rules(found.chain) or find_description_fault(found.description, bridge.fact.answer)
+    return "wording" if is_told or is_broken else found
 
 
 class Gate:
@@ -149,15 +180,15 @@ class Gate:
             "" if item.episode.search_failed else read_rewording(item, fact)
             for item, fact in zip(proposals, facts, strict=True)
         ]
-        faults = iter(await self._examine([worded for worded in read if isinstance(worded, Worded)], seed))
+        faults = iter(await self._examine([found for found in read if isinstance(found, Reworded)], seed))
         settled = []
-        for proposed, worded in zip(proposals, read, strict=True):
-            refused = worded if isinstance(worded, str) else next(faults)
-            passed = worded if isinstance(worded, Worded) and not refused else None
+        for proposed, found in zip(proposals, read, strict=True):
+            refused = found if isinstance(found, str) else next(faults)
+            passed = found.chain if isinstance(found, Reworded) and not refused else None
             settled.append(_settle(proposed, passed, refused))
         return settled
 
-    async def _examine(self, worded: Sequence[Worded], seed: int) -> list[str]:
+    async def _examine(self, reworded: Sequence[Reworded], seed: int) -> list[str]:
         """Per rewording, the first gate of searches and answers that refuses it; "" if it passes all."""
         config = self.config
         settings = WriterSettings(
@@ -166,28 +197,40 @@ class Gate:
         lines = Lines(self.get_policy(), seed=seed, concurrency=self.rows)
         max_known = math.floor(config.max_known * config.tries + 1e-9)
         examiner = Examiner(lines, self.index, settings, max_known=max_known)
-        await examiner.search([item.question for item in worded])
-        faults = [_judge_search(examiner, item) for item in worded]
+        described = [(item.described, item.description) for item in reworded]
+        lead = await check_descriptions(examiner, "descriptions", described)
+        chains = [item.chain for item in reworded]
+        await examiner.search([chain.question for chain in itertools.compress(chains, lead)])
+        faults = [
+            judge_search(examiner.hits[chain.question], chain) if leads else "description"
+            for chain, leads in zip(chains, lead, strict=True)
+        ]
         left = [at for at, fault in enumerate(faults) if not fault]
-        verdicts = await examiner.attempt("rewordings", [worded[at] for at in left])
+        verdicts = await examiner.attempt("rewordings", [chains[at] for at in left], needed=settings.min_right)
         for at, verdict in zip(left, verdicts, strict=True):
             if verdict.fault:
                 faults[at] = "read" if verdict.fault == UNREAD else "unknown"
         return faults
 
 
-def _judge_search(examiner: Examiner, worded: Worded) -> str:
-    first = worded.draft.facts[0].passage.doc_id
-    if all(passage.doc_id != first for passage in examiner.hits[worded.question]):
+def judge_search(shown: Sequence[Passage], worded: Worded) -> str:
+    """The gate of searches that refuses a rewording with which a search shows these passages; "" if it passes both."""
+    first, last = (fact.passage.doc_id for fact in worded.draft.facts)
+    if all(passage.doc_id != first for passage in shown):
         return "leads"
-    return "far" if examiner.finds(worded.question, worded) else ""
+    # Any passage with the answer saves the second search, also one of another page.
+    tells = (any(contains(passage.titled_text, answer) for answer in worded.answers) for passage in shown)
+    return "far" if any(tells) or any(passage.doc_id == last for passage in shown) else ""
 
 
 def _settle(proposed: Proposed, worded: Worded | None, refused: str) -> Proposed:
-    """The proposal with a question if it passed the gate (`worded`), else with the gate that refused it."""
-    score = structs.replace(proposed.score, valid=worded is not None)
+    """The proposal with a question if it passed the gate (`worded`), else with the gate that refused it.
+
+    A refused proposal may still have a valid form: the alarm `validity` is about proposals that are none.
+    """
     if worded is None:
-        return structs.replace(proposed, score=score, question=None, refusals=(refused,) if refused else ())
+        return structs.replace(proposed, question=None, refusals=(refused,) if refused else ())
+    score = structs.replace(proposed.score, valid=True)
     assert proposed.task.given is not None
     num = searches_needed(HOPS)
     evidence = tuple(fact.evidence for fact in worded.draft.facts)
@@ -226,7 +269,8 @@ class Hardening(DrZero):
         gate: Gate,
     ) -> None:
         # The reward is gate x difficulty, by attempts with as many searches as needed; given questions are the facts.
-        reward = structs.replace(config.proposer.reward, format_weight=0.0, needed_searches=True)
+        is_strict = config.proposer.reward.needed_searches is not False
+        reward = structs.replace(config.proposer.reward, format_weight=0.0, needed_searches=is_strict)
         config = structs.replace(
             config,
             proposer=structs.replace(config.proposer, reward=reward),
@@ -261,6 +305,11 @@ class Hardening(DrZero):
             )
             kept = sum(candidate.kept for candidate in step.candidates)
             step.metrics["facts/sometimes"] = kept / max(1, len(step.candidates))
+            if not kept:
+                self.training.reporter.note(
+                    f"iteration {iteration + 1}: the solver answers none of {len(step.candidates)} facts sometimes, "
+                    "so all are reworded"
+                )
 
     def draw(self, step: Step, numbers: Sequence[int]) -> list[ProposeTask]:
         """Tasks about the facts with these numbers; the proposer does not learn on those that generation takes."""
@@ -273,10 +322,7 @@ class Hardening(DrZero):
 
     async def judge(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:
         """Let the solver attempt the rewordings that pass the gate, and reward them."""
-        judged = await super().judge(step, await self._check(step, proposals))
-        useful = [0 < item.num_right < item.num_attempts for item in judged]
-        step.metrics |= {"gate/yield": sum(useful) / len(useful)} if useful else {}
-        return judged
+        return await super().judge(step, await self._check(step, proposals))
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
         """The rewordings as candidates of the curriculum: kept, or dropped with a reason."""
@@ -290,7 +336,6 @@ class Hardening(DrZero):
             others = tuple(answer for answer in question.answers if answer != candidate.answer)
             needed = searches_needed(HOPS)
             made.append(structs.replace(candidate, aliases=others, searches=needed, proof=question.evidence))
-        step.metrics |= {"gate/yield": sum(item.kept for item in made) / len(made)} if made else {}
         return made
 
     async def _check(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:
@@ -311,7 +356,7 @@ class Hardening(DrZero):
         return choose_pool(self._order, iteration, size, self._num_written)
 
     def _chosen(self, iteration: int) -> list[CheckedFact]:
-        """The facts of the iteration's pool that the solver answers sometimes; all of them if none was attempted."""
+        """The facts of the iteration's pool that the solver answers sometimes; all if it attempted none or none is."""
         pool = self._pool(iteration)
         if not self.config.proposer.hardening.attempts:
             return pool
@@ -325,11 +370,12 @@ async def train(config: SelfPlayConfig, store: Run, reporter: Reporter) -> None:
     hardening = config.proposer.hardening
     async with open_run(config, ROLES, reporter) as opened, AsyncExitStack() as stack:
         given = read_given(store)
-        facts = await asyncio.to_thread(find_hardenable, given, opened.index, hardening.topk)
+        documents = Documents(opened.index, config.proposer)
+        facts = await asyncio.to_thread(find_hardenable, given, opened.index, hardening.topk, documents.held)
         if not facts:
             raise BadInput(
                 f"none of the {len(given)} questions of {config.generation.given} can be reworded: no other document "
-                "says something of a name in them",
+                "that is not held back says something of a name in them",
                 hint="generation.given=FILE is a file of `quaere questions --checked` about the same index",
             )
         reporter.note(f"{len(facts)} of {len(given)} given questions can be reworded")
@@ -345,5 +391,4 @@ async def train(config: SelfPlayConfig, store: Run, reporter: Reporter) -> None:
 
         gate = Gate(opened.index, hardening, get_policy, engine.max_rows)
         training = TrainingRun(config, store, actors, reporter, count_steps(config), read_document=opened.read_document)
-        documents = Documents(opened.index, config.proposer)
         await Hardening(config, training, opened.searcher, documents=documents, facts=facts, gate=gate).evolve()

@@ -34,6 +34,7 @@ from quaere.records.questions import (
     Question,
     SearchResult,
     Support,
+    name_sentences,
     searches_needed,
 )
 from quaere.records.research import (

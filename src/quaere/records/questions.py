@@ -1,5 +1,6 @@
 """Passages, search results and evidence; questions, and the candidates that a proposer wrote."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -61,6 +62,14 @@ class Evidence(Struct, frozen=True):
     start: int
     end: int
     text: str
+
+
+def name_sentences(evidence: Sequence[Evidence]) -> str:
+    """Where some spans begin, in any order: questions with the same name ask for the same sentences; "" for none.
+
+    name_sentences([Evidence("venn.md", 0, 45, "..."), Evidence("halm.md", 118, 163, "...")]) == "halm.md:118 venn.md:0"
+    """
+    return " ".join(sorted(f"{span.doc_id}:{span.start}" for span in evidence))
 
 
 def searches_needed(hops: int) -> int:
@@ -173,6 +182,11 @@ class Candidate(Struct, frozen=True, gc=False):  # tens of thousands are read at
     def answers(self) -> tuple[str, ...]:
         """All accepted answers; empty if the candidate has no answer."""
         return (self.answer, *self.aliases) if self.answer else ()
+
+    @property
+    def sentences(self) -> str:
+        """The sentences that the question rests on (`name_sentences`); "" if unknown."""
+        return name_sentences(self.proof or (self.evidence and (self.evidence,)) or ())
 
     @property
     def gold_span(self) -> str:

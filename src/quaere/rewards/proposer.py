@@ -11,8 +11,9 @@ EVE gives the full score; and a question of several hops written without any sea
 gives 1 / hops.
 
 A question is attempted n times; k of the attempts are right. The difficulty D is highest for exactly one right attempt
-and 0 if all or none are right; an ablation compares with a parabola that peaks at one half. V and B are the verifier
-value and the brevity of the span, which has no part in F.
+and 0 if all or none are right; an ablation compares with a parabola that peaks at one half. Where right attempts count
+only with the searches needed, k are those, and the others (`num_easy`) are neither counted nor wrong. V and B are the
+verifier value and the brevity of the span, which has no part in F.
 
 The functions take counts, texts and flags; reading episodes, sampling and tokenising are done by the caller.
 """
@@ -139,28 +140,32 @@ def answer_score(answer: str, sources: Sequence[str], *, containment: Containmen
 # ---------------------------------------------------------------------------------------------------------- difficulty
 
 
-def difficulty_reward(num_right: int, num_attempts: int) -> float:
+def difficulty_reward(num_right: int, num_attempts: int, num_easy: int = 0) -> float:
     """(n - k) / (n - 1) if some but not all attempts are right, else 0 (Dr. Zero, Eq. 4).
 
-    difficulty_reward(1, 5) -> 1.0
-    difficulty_reward(3, 5) -> 0.5
-    difficulty_reward(5, 5) -> 0.0
+    Of n - k attempts, `num_easy` were right with too few searches: only the wrong ones make a question hard.
+
+        difficulty_reward(1, 5) -> 1.0
+        difficulty_reward(3, 5) -> 0.5
+        difficulty_reward(5, 5) -> 0.0
+        difficulty_reward(1, 5, num_easy=2) -> 0.5
     """
-    _check(num_right, num_attempts)
-    return 0.0 if num_right in (0, num_attempts) else (num_attempts - num_right) / (num_attempts - 1)
+    _check(num_right, num_attempts, num_easy)
+    return (num_attempts - num_right - num_easy) / (num_attempts - 1) if num_right else 0.0
 
 
-def parabola_reward(num_right: int, num_attempts: int) -> float:
+def parabola_reward(num_right: int, num_attempts: int, num_easy: int = 0) -> float:
     """4 p (1 - p) with p = k / n: highest if half of the attempts are right, 0 if all or none are.
 
-    Dr. Zero's ablation states the peak but no formula; this is the parabola with values in [0, 1].
+    Dr. Zero's ablation states the peak but no formula; this is the parabola with values in [0, 1]. With `num_easy`,
+    1 - p is the share of wrong attempts.
 
         parabola_reward(2, 4) -> 1.0
         parabola_reward(1, 4) -> 0.75
+        parabola_reward(1, 4, num_easy=1) -> 0.5
     """
-    _check(num_right, num_attempts)
-    pass_rate = num_right / num_attempts
-    return 4 * pass_rate * (1 - pass_rate)
+    _check(num_right, num_attempts, num_easy)
+    return 4 * (num_right / num_attempts) * (1 - (num_right + num_easy) / num_attempts)
 
 
 class ProposerReward(Struct, frozen=True):
@@ -179,6 +184,7 @@ def proposer_reward(
     num_right: int,
     num_attempts: int,
     *,
+    num_easy: int = 0,
     shape: DifficultyShape = "single",
     format_weight: float = FORMAT_WEIGHT,
 ) -> ProposerReward:
@@ -190,16 +196,21 @@ def proposer_reward(
         -> ProposerReward(format=0.4375, difficulty=0.75, total=1.1875)
     """
     pay = difficulty_reward if shape == "single" else parabola_reward
-    difficulty = pay(num_right, num_attempts) * score.valid  # the counts of an invalid proposal are checked, too
+    difficulty = (
+        pay(num_right, num_attempts, num_easy) * score.valid
+    )  # the counts of an invalid proposal are checked, too
     kept = format_weight * score.total
     return ProposerReward(format=kept, difficulty=difficulty, total=kept + difficulty)
 
 
-def _check(num_right: int, num_attempts: int) -> None:
+def _check(num_right: int, num_attempts: int, num_easy: int) -> None:
     if num_attempts < 2:
         raise ValueError(f"the difficulty reward needs at least 2 attempts (num_attempts), not {num_attempts}")
-    if not 0 <= num_right <= num_attempts:
-        raise ValueError(f"num_right must be from 0 to num_attempts ({num_attempts}), not {num_right}")
+    if not (num_easy >= 0 and 0 <= num_right <= num_attempts - num_easy):
+        raise ValueError(
+            f"num_right and num_easy must be from 0 to num_attempts ({num_attempts}) together, not {num_right} and "
+            f"{num_easy}"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------- evidence
@@ -245,6 +256,7 @@ def triple_reward(
     value_weight: float = VALUE_WEIGHT,
     brevity_weight: float = BREVITY_WEIGHT,
     brevity_tokens: int = BREVITY_TOKENS,
+    num_easy: int = 0,
     shape: DifficultyShape = "single",
     format_weight: float = FORMAT_WEIGHT,
 ) -> TripleReward:
@@ -263,7 +275,7 @@ def triple_reward(
     brevity = brevity_score(num_span_tokens, brevity_tokens)
     if evidence_check == "invalid" and not is_verbatim:
         score = structs.replace(score, valid=False)
-    asked = proposer_reward(score, num_right, num_attempts, shape=shape, format_weight=format_weight)
+    asked = proposer_reward(score, num_right, num_attempts, num_easy=num_easy, shape=shape, format_weight=format_weight)
     earns = score.valid and (is_verbatim or evidence_check == "none")
     value_part, brevity_part = (value_weight * value, brevity_weight * brevity) if earns else (0.0, 0.0)
     total = asked.total + value_part + brevity_part

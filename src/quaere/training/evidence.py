@@ -146,6 +146,14 @@ def hear(proposed: Proposed, support: Support | None, config: EvidenceConfig) ->
     return _refuse(proposed, refusals(structs.replace(proposed.triple, **chances), ["needed"]))
 
 
+def measure_guards(refused: Sequence[tuple[str, ...]], guards: Sequence[str]) -> dict[str, float]:
+    """Share of the questions that each guard refuses; `refused` are the guards that refuse each question.
+
+    measure_guards([("verbatim", "new"), ()], ["verbatim", "new"]) -> {"guard/verbatim": 0.5, "guard/new": 0.5}
+    """
+    return {f"guard/{name}": sum(name in one for one in refused) / len(refused) for name in guards if refused}
+
+
 # --------------------------------------------------------------------------------------------- claims and the verifier
 
 

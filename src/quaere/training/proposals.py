@@ -29,6 +29,7 @@ from quaere.records import (
     Question,
     Search,
     Support,
+    name_sentences,
     searches_needed,
 )
 from quaere.rewards.answers import Containment, normalise_answer, year_aliases
@@ -46,7 +47,7 @@ from quaere.rewards.proposer import (
 from quaere.rollout.episode import Job, Limits
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.settings import HardeningConfig, LearnerSettings
-from quaere.training.step import Step, mean_parts, measure_advantages, measure_proposals, pass_histogram
+from quaere.training.step import Step, mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
 
 if TYPE_CHECKING:  # episodes are read, and warm-ups planned, without torch
     from quaere.objectives.policy_gradient import Advantages
@@ -94,6 +95,12 @@ class Proposed(Struct, frozen=True):
     def written(self) -> Proposal:
         """Question, answer and span as written; "" for each if there are none."""
         return self.episode.outcome if isinstance(self.episode.outcome, Proposal) else Proposal("", "")
+
+    @property
+    def sentences(self) -> str:
+        """The sentences that the question rests on (`name_sentences`); "" if unknown."""
+        proof = self.question.evidence if self.question else ()
+        return name_sentences(proof or (self.evidence and (self.evidence,)) or ())
 
     @property
     def is_verbatim(self) -> bool:
@@ -208,12 +215,16 @@ def can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:
 
 
 def judge_form(proposed: Proposed, seen: set[str], max_words: int = 0) -> DropReason:
-    """Reason to drop a proposal without attempts; "" if it passes (`judge_text`)."""
+    """Reason to drop a proposal without attempts; "" if it passes (`judge_text`).
+
+    `seen` may also have sentences, of earlier iterations, that are not to be asked for again (`remember_kept`).
+    """
     if proposed.episode.search_failed:
         return "unfinished"
     if proposed.question is None and not proposed.score.leaked:
         return "invalid"
-    return judge_text(proposed.written.question, seen, max_words, leaked=proposed.score.leaked)
+    reason = judge_text(proposed.written.question, seen, max_words, leaked=proposed.score.leaked)
+    return reason or ("duplicate" if proposed.sentences in seen else "")
 
 
 def judge_text(question: str, seen: set[str], max_words: int, *, leaked: bool) -> DropReason:
@@ -243,10 +254,20 @@ def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
     return {normalise_answer(item.question) for item in candidates if passed(item)}
 
 
-def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
+def remember_kept(earlier: Sequence[Candidate]) -> set[str]:
+    """What a new question must not repeat of earlier iterations, for `seen`: words and sentences of kept questions.
+
+    Given questions are left out, since an iteration may be given the same again, and what is reworded is given.
+    """
+    kept = [item for item in earlier if item.kept and not item.given]
+    return {normalise_answer(item.question) for item in kept} | {item.sentences for item in kept} - {""}
+
+
+def judge_attempts(num_right: int, num_attempts: int, num_easy: int = 0) -> DropReason:
     """Reason to drop a question by its attempts; "" if it is solved sometimes, as only such questions give a gradient.
 
-    Attempts with a failed search do not count. With no attempt left the difficulty is unknown: "spoiled".
+    Attempts with a failed search do not count. With no attempt left the difficulty is unknown: "spoiled". Of `num_easy`
+    attempts, right with too few searches, nothing is to be learned about searching, nor are they wrong.
 
     judge_attempts(0, 5) == "never solved"; judge_attempts(5, 5) == "always solved"; judge_attempts(2, 5) == ""
     """
@@ -254,7 +275,7 @@ def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
         return "spoiled"  # not "unfinished": a resumed run must know that the question passed `judge_form`
     if num_right == 0:
         return "never solved"
-    return "always solved" if num_right == num_attempts else ""
+    return "always solved" if num_right + num_easy == num_attempts else ""
 
 
 def make_candidate(proposed: Proposed, *, step: int, iteration: int, reason: DropReason) -> Candidate:
@@ -294,15 +315,15 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         shape: Difficulty reward: single is highest when exactly one attempt of n is right; parabola, 4p(1-p),
             when half are. [Dr. Zero, Eq. 4]
-        format_weight: Weight of the format reward. [Dr. Zero; EVE-Agent, Eq. 16]
+        format_weight: Weight of the format reward; `proposer.task=harden` has none. [Dr. Zero; EVE-Agent, Eq. 16]
         format_rule: Format reward: released is that of Dr. Zero's code; eve gives a leaked answer the full format
             reward, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
         invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
         containment: How an answer is looked for in a text: as whole words or as characters. [Quaere]
         choices: A question may name its answer as one of two alternatives to choose from ("Who built it, Venn or
             Brod?"). [Quaere]
-        needed_searches: Count a right attempt only if it made as many searches with results as the question
-            claims to need. [Quaere]
+        needed_searches: Count a right attempt only if it made as many different searches with results as the
+            question claims to need; auto: with `proposer.task=harden`. [Quaere]
     """
 
     shape: DifficultyShape = "single"
@@ -311,14 +332,14 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     invalid_rule: InvalidRule = "text"
     containment: Containment = "words"
     choices: bool = True
-    needed_searches: bool = False
+    needed_searches: bool | Literal["auto"] = "auto"
 
     def min_searches(self, hops: int) -> int:
         """Minimum number of searches with results for a right attempt at a question of `hops` hops to count.
 
         RewardConfig(needed_searches=True).min_searches(3) == 2
         """
-        return searches_needed(hops) if self.needed_searches else 0
+        return searches_needed(hops) if self.needed_searches is True else 0
 
     def read(self, episode: Episode) -> Proposed:
         """The proposer's episode with its format score by these rules."""
@@ -419,6 +440,7 @@ def measure_proposer(
             [item.score.valid for item in judged],
             [item.written.question for item in judged],
         ),
+        **mean_of("gate/yield", [item.reward.difficulty > 0 for item in judged]),  # a group's answers must differ
         **pass_histogram([item.num_right for item in judged if item.num_attempts == num_attempts], num_attempts),
         "cost/documents": float(num_documents),
         "cost/proposer_episodes": step.metrics["proposer/episodes"],

@@ -28,6 +28,7 @@ from quaere.objectives.policy_gradient import Advantages
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Passage, ProposeTask, Question, SolveTask
 from quaere.rewards.abstention import hide_answers
+from quaere.rewards.answers import normalise_answer
 from quaere.rollout.episode import Job, Limits
 from quaere.rollout.policy import derive_seed
 from quaere.search.searcher import Searcher
@@ -190,9 +191,15 @@ def attempt_jobs(protocol: Protocol, questions: Sequence[Question], num_attempts
 
 
 def rights(attempts: Sequence[Episode], min_searches: int = 0) -> list[float]:
-    """1.0 per attempt that was right with at least `min_searches` queries that had results, else 0.0: [1.0, 0.0]."""
-    found = [sum(bool(result.hits) for turn in one.turns for result in turn.results) for one in attempts]
-    return [solver_reward(one) * (number >= min_searches) for one, number in zip(attempts, found, strict=True)]
+    """1.0 per attempt that was right with at least `min_searches` different queries that had results, else 0.0."""
+    results = ((result for turn in one.turns for result in turn.results if result.hits) for one in attempts)
+    queries = [{normalise_answer(result.query) for result in found} for found in results]
+    return [solver_reward(one) * (len(asked) >= min_searches) for one, asked in zip(attempts, queries, strict=True)]
+
+
+def count_easy(attempts: Sequence[Episode], min_searches: int) -> int:
+    """Number of attempts that were right with fewer searches than `rights` asks for."""
+    return int(sum(rights(attempts)) - sum(rights(attempts, min_searches)))
 
 
 def group_attempts(episodes: Sequence[Episode], num_attempts: int) -> list[list[Episode]]:

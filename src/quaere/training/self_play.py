@@ -10,6 +10,7 @@ from quaere.dialects.registry import taught_name
 from quaere.errors import BadInput
 from quaere.records import Candidate
 from quaere.rewards.answers import normalise_answer
+from quaere.rewards.proposer import FORMAT_WEIGHT
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeInt, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
@@ -60,7 +61,8 @@ class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         iterations: Rounds of proposer's phase, generation and solver's phase. [Dr. Zero]
-        stop_after: Stop after this many iterations in a row in which validation did not rise; 0: never. [Quaere]
+        stop_after: Stop after this many iterations in a row in which validation did not rise by more than its
+            standard error, or nothing was learned; 0: never. [Quaere]
     """
 
     iterations: PositiveInt = 3
@@ -112,10 +114,10 @@ def check_self_play(config: SelfPlayConfig) -> None:
         raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
     if generation.given_again and not generation.given:
         raise BadInput("generation.given_again=true repeats given questions: set generation.given=FILE as well")
-    if config.stop_after and not config.validation.questions:
-        raise BadInput("stop_after compares validations: set validation.questions=64 or so as well")
+    if config.stop_after and not (config.validation.questions and solver.steps):
+        raise BadInput("stop_after compares validations: set validation.questions=64 and solver.steps=50 or so as well")
     if proposer.task == "harden":
-        proposer.hardening.check(generation.given, again=generation.given_again)
+        _check_hardening(proposer, generation)
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
     check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
@@ -131,6 +133,17 @@ def check_self_play(config: SelfPlayConfig) -> None:
                 "generation.given is for the first iteration, and proposer.steps=0 leaves the others no questions: "
                 "set iterations=1, generation.given_again=true, or generation.candidates=256 or so"
             )
+
+
+def _check_hardening(proposer: ProposerConfig, generation: GenerationConfig) -> None:
+    """Raise BadInput for settings that the task of rewording questions would ignore or cannot work with."""
+    proposer.hardening.check(generation.given, again=generation.given_again)
+    if not proposer.document:
+        raise BadInput("proposer.task=harden shows the page of each question: leave out proposer.document=false")
+    if proposer.reward.format_weight not in (0, FORMAT_WEIGHT):
+        raise BadInput("proposer.task=harden has no format reward: leave out proposer.reward.format_weight")
+    if not count_candidates(generation, proposer):
+        raise BadInput("proposer.steps=0 leaves nothing to reword: set generation.candidates=256 or so")
 
 
 def refuse_hardening(config: SelfPlayConfig, recipe: str) -> None:
@@ -205,7 +218,7 @@ async def generation_steps(
         else:
             first = (step.number - num_given) * size
             yield step, range(first, min(total, first + size))
-        _measure_generation(step)
+        _measure_generation(step, is_attempted=generation.attempts > 0)
         if step.number + 1 == num_steps:
             _check_curriculum(config, training, step)
 
@@ -220,7 +233,8 @@ def _check_curriculum(config: SelfPlayConfig, training: TrainingRun, step: Step)
         measured.pop("curriculum/overlap", None)  # there is nothing to overlap with
     repeats = measure_repeats(kept, [candidate for candidate in stored if candidate.iteration < step.iteration])
     step.metrics |= measured | repeats
-    step.alarms += check_curriculum(int(measured["curriculum/new"]), step.iteration, config.health)
+    if "curriculum/new" in measured:
+        step.alarms += check_curriculum(int(measured["curriculum/new"]), step.iteration, config.health)
     step.alarms += check_repeats(repeats.get("curriculum/repeats", 0.0), step.iteration, config.health)
 
 
@@ -285,12 +299,17 @@ def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate])
 def measure_overlap(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> dict[str, float]:
     """The number of kept questions that are new, and the share of kept questions that repeat an earlier one.
 
-    The share is left out if no question was kept. A question repeats another if its words are the same, or if it asks
-    for the same answer about the same document.
+    The share is left out if no question was kept. A question repeats another if its words are the same, or if it rests
+    on the same sentences; where these are unknown, if it asks for the same answer about the same document. Questions
+    that were given before and are given again repeat nothing; {} if there are no others.
 
         measure_overlap([same, other], [same]) -> {"curriculum/new": 1.0, "curriculum/overlap": 0.5}
     """
-    known = {key for candidate in earlier for key in _keys(candidate)}
+    given = {normalise_answer(candidate.question) for candidate in earlier if candidate.given}
+    new = [one for one in kept if not (one.given and normalise_answer(one.question) in given)]
+    if kept and not new:
+        return {}
+    kept, known = new, {key for candidate in earlier for key in _keys(candidate)}
     num_new = sum(known.isdisjoint(_keys(candidate)) for candidate in kept)
     overlap = {"curriculum/overlap": 1 - num_new / len(kept)} if kept else {}
     return {"curriculum/new": float(num_new), **overlap}
@@ -322,19 +341,27 @@ def measure_repeats(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> 
 
 
 def _keys(candidate: Candidate) -> set[tuple[str, ...]]:
-    """Keys that a repeated question shares: its words and, if it has a document, the document with the answer."""
-    words = {("words", normalise_answer(candidate.question))}
+    """Keys that a repeated question shares: its words, and its sentences or, without them, document and answer."""
+    words = ("words", normalise_answer(candidate.question))
+    if candidate.sentences:
+        return {words, ("sentences", candidate.sentences)}
     fact = ("fact", candidate.document_id, normalise_answer(candidate.answer))
-    return words | ({fact} if candidate.document_id else set())
+    return {words, fact} if candidate.document_id else {words}
 
 
-def _measure_generation(step: Step) -> None:
-    """Add to the step's metrics: candidates, kept ones, the searches those need, and the count of each drop reason."""
+def _measure_generation(step: Step, *, is_attempted: bool) -> None:
+    """Add to the step's metrics: candidates, kept ones, the searches those need, and the count of each drop reason.
+
+    If the solver attempts them, also the share of the proposer's questions that are kept, without those of which a
+    failed search leaves nothing to say.
+    """
+    written = [item for item in step.candidates if not item.given and item.reason not in ("unfinished", "spoiled")]
     kept = [candidate for candidate in step.candidates if candidate.kept]
     reasons = Counter(candidate.reason for candidate in step.candidates if candidate.reason)
     step.metrics |= {
         "curriculum/candidates": float(len(step.candidates)),
         "curriculum/kept": float(len(kept)),
+        **mean_of("gate/yield", [item.kept for item in written if is_attempted]),
         **mean_of("curriculum/searches_needed", [candidate.num_searches for candidate in kept]),
         **{f"curriculum/{reason.replace(' ', '_')}": float(count) for reason, count in reasons.items()},
     }

@@ -340,11 +340,12 @@ class HardeningConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         examiner: Model that answers in the gate; without one, the solver does. [Quaere]
-        tries: Answers of the examiner with both passages, and as many without. [Quaere]
-        min_read: Least share of right answers with both passages. [Quaere]
+        tries: Answers of the examiner with both passages, as many without, and as many to what a description
+            means. [Quaere]
+        min_read: Least share of right answers with both passages, and to what a description means. [Quaere]
         max_known: Greatest share of right answers without them. [Quaere]
-        topk: Passages that a search with the question returns; the page that describes must be among them, the
-            passage of the answer must not. [Quaere]
+        topk: Passages that a search with the question returns; the page that describes must be among them, but
+            neither the page of the answer nor another passage with the answer. [Quaere]
         attempts: Attempts of the solver at each fact when an iteration begins: those it answers sometimes are
             reworded and join the curriculum. 0: none; all facts are reworded. [Quaere]
     """
@@ -368,7 +369,7 @@ class HardeningConfig(Struct, frozen=True, forbid_unknown_fields=True):
     def plan(self, given: str) -> list[tuple[str, str]]:
         """The line of a dry run about the questions of `given`."""
         rated = f", after {self.attempts} attempts at each" if self.attempts else ""
-        examined = f"{2 * self.tries} single turns of {self.examiner or 'the solver'} for each"
+        examined = f"at most {3 * self.tries + 1} single turns of {self.examiner or 'the solver'} for each"
         return [("hardening", f"questions of {given} are reworded{rated}; {examined}")]
 
 

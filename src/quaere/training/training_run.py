@@ -39,6 +39,10 @@ from quaere.training.settings import LearnerSettings, RunConfig
 from quaere.training.step import Step, measure_memory, measure_pace
 from quaere.training.tinker_learner import TinkerLearner
 
+_UNVALIDATED = "not validated"
+# The rating of a phase's first weights, its standard error, and the rating of the best weights so far.
+_START, _ERROR, _KEPT = "validation_start/rating", "validation_start/rating_error", "validation/kept"
+
 
 class Memory(Protocol):
     """State of a recipe that is saved with every checkpoint."""
@@ -180,28 +184,37 @@ class TrainingRun:
         stored = [metric.value for metric in self.store.metrics(name) if first <= metric.step < step.step]
         return [*stored, step.metrics[name]] if name in step.metrics else stored
 
-    def validated(self, iteration: int) -> tuple[float, float] | None:
-        """Validation's exact match at the start of an iteration and the best after it, on the same questions.
-
-        None if the iteration was not validated.
-        """
-        steps = {metric.step for metric in self.store.metrics("run/iteration") if metric.value == iteration}
-        names = ("validation_start/exact_match", "validation/exact_match")
-        start, after = ([one.value for one in self.store.metrics(name) if one.step in steps] for name in names)
-        return (start[0], max(after)) if start and after else None
-
     def _has_stopped_rising(self, iteration: int, stop_after: int) -> bool:
-        """True if validation rose in none of the last `stop_after` iterations; a note then shows the whole curve.
-
-        Iterations have different validation questions, so each is compared with its own start.
-        """
-        curve = [self.validated(number) for number in range(iteration + 1)]
+        """True if validation rose in none of the last `stop_after` iterations; a note then shows the whole curve."""
+        curve = [self._describe_rise(number) for number in range(iteration + 1)]
+        if curve[-1][1] == _UNVALIDATED and all(said != _UNVALIDATED for _, said in curve[:-1]):
+            self.reporter.note(
+                f"iteration {iteration + 1} has too few questions to validate, so stop_after does not count it"
+            )
         last = curve[-stop_after:]
-        if len(last) < stop_after or any(one is None or one[1] > one[0] for one in last):
+        if len(last) < stop_after or any(has_risen for has_risen, _ in last):
             return False
-        said = ", ".join(f"{one[0]:.3f} to {one[1]:.3f}" if one else "not validated" for one in curve)
+        said = ", ".join(said for _, said in curve)
         self.reporter.note(f"stopped after iteration {iteration + 1}: validation no longer rises ({said})")
         return True
+
+    def _describe_rise(self, iteration: int) -> tuple[bool, str]:
+        """Whether validation may have risen in an iteration, and from where to where.
+
+        Iterations have different validation questions, so each is compared with its own start. The kept weights are the
+        best of several validations, so they must be better by more than the start's standard error.
+        """
+        phase = float(self.store.number_phase("solver"))
+        places = zip(self.store.metrics("run/iteration"), self.store.metrics("run/phase"), strict=True)
+        steps = {one.step for one, other in places if (one.value, other.value) == (iteration, phase)}
+        if not steps:
+            return False, "nothing learned"
+        start, error, kept = (
+            [one.value for one in self.store.metrics(name) if one.step in steps] for name in (_START, _ERROR, _KEPT)
+        )
+        if not (start and kept):
+            return True, _UNVALIDATED
+        return kept[-1] > start[0] + error[0], f"{start[0]:.3f} to {kept[-1]:.3f}"
 
     def skip(self, count: int) -> None:
         """Count the next `count` planned steps as done, without running them."""
@@ -266,6 +279,7 @@ class TrainingRun:
         validated, scores = [episode for episode, _ in step.validation], [scores for _, scores in step.validation]
         self.store.add_episodes(validated, scores, step=step.step, phase="validation")
         self.store.add_candidates(step.candidates, read_document=self.read_document)
+        self._best = self._choose_best(step, role)
         self.store.log_metrics(step.step, step.metrics)
         if role:
             # Before the checkpoint: otherwise it would link the previous weights, and the sampler would keep them.
@@ -273,7 +287,6 @@ class TrainingRun:
         alarms = [*step.alarms, *(self._watch.check(step.metrics, role) if role else [])]
         for alarm in alarms:
             self.store.add_event(step.step, alarm.kind, alarm.message)
-        self._best = self._choose_best(step, role)
         self._position = step.step
         is_last = step.number + 1 == count
         if is_last or step.validated_after or step.step % self.config.checkpoints.every == 0 or stop_requested():
@@ -308,16 +321,22 @@ class TrainingRun:
                 self.reporter.note(line)
 
     def _choose_best(self, step: Step, role: str) -> Best | None:
-        """The best checkpoint after this step; among equals the later, which was trained on more."""
+        """The best checkpoint after this step; among equals the later, which was trained on more.
+
+        Its rating and that of the phase's start are metrics of the step.
+        """
         best = self._best
         if best and best.role != role:
             # `take_best` restored its weights and they have not changed since, so this checkpoint has them as well.
             best = structs.replace(best, step=step.step)
         if before := step.validated_before:
             best = Best(role, self._position, before.rating, before.num_questions, before.variance)
+            step.metrics |= {_START: best.rating, _ERROR: best.standard_error}
         after = step.validated_after
         if after and (best is None or after.rating >= best.rating):
             best = Best(role, step.step, after.rating, after.num_questions, after.variance)
+        if after and best:
+            step.metrics[_KEPT] = best.rating
         return best
 
     def _act_on(self, alarms: list[Alarm]) -> None:

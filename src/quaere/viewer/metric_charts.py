@@ -62,16 +62,21 @@ class ChartSection(Struct, frozen=True):
     charts: list[ChartData]
 
 
-# Heading, chart title and patterns. The first pattern that fits has the metric.
+# The gates of a rewording, in order (`recipes/hardening.py`), and what is left to learn from after them.
+_GATES = "proposal answer pages wording description leads far read unknown yield"
+# Heading, chart title and patterns, which order a chart's lines. The first row with a pattern that fits has the metric.
 _CHARTS = (
     ("Reward", "Mean reward", "reward/mean reward/share"),
     ("Reward", "Mean reward by searches needed", "reward/mean_n*"),
     ("Reward", "Reward components", "reward/*"),
     ("Answers", "Exact match", "answer/exact_match validation/exact_match validation/rating"),
     ("Answers", "Exact match by searches needed", "answer/exact_match_n* validation/exact_match_n*"),
+    ("Answers", "Rating of the weights kept", "validation_start/rating validation_start/rating_error validation/kept"),
     ("Answers", "Other scores of answers", "answer/* validation/f1 validation/unanswered"),
     ("Difficulty of the questions", "Mean pass rate", "passes/mean"),
     ("Difficulty of the questions", "Questions by number of right attempts", "passes/*"),
+    ("Difficulty of the questions", "Gate", " ".join(f"gate/{name}" for name in _GATES.split())),
+    ("Difficulty of the questions", "Facts answered sometimes", "facts/sometimes"),
     ("Format", "Format reward and its parts", "format/*"),
     ("Format", "Readable turns and valid questions", "*/call_validity */valid */readable report/finished"),
     ("Format", "Answered, unanswered, cut off", "*/answered */unanswered */truncated"),
@@ -85,6 +90,7 @@ _CHARTS = (
     ("Searches", "Failed searches", "*/search_failures */spoiled"),
     ("Evidence", "Probability of the answer with and without evidence", "evidence/chance_* evidence/value"),
     ("Evidence", "Evidence of questions and answers", "evidence/present evidence/verbatim evidence/refused"),
+    ("Evidence", "Refused by each guard", "guard/*"),
     ("Evidence", "Tokens of evidence", "evidence/tokens"),
     ("Self-evaluation", "Scores of searches", "evaluate/mean_score evaluate/score"),
     ("Self-evaluation", "Other measures of scores", "evaluate/*"),
@@ -121,9 +127,12 @@ _NOTES = {
     "Reward components": "What the reward is made of. One that rises alone may be gamed.",
     "Exact match": "Share of answers that equal an accepted one. Up is good.",
     "Exact match by searches needed": "Which kinds of question are answered. Up is good.",
+    "Rating of the weights kept": "Exact match, or the reward of abstaining. Up by more than the error is a rise.",
     "Other scores of answers": "F1 up is good; unanswered and abstained should stay rare.",
     "Mean pass rate": "Share of attempts that are right. Near 0 or 1 there is nothing to learn from.",
     "Questions by number of right attempts": "Questions that are solved sometimes teach most.",
+    "Gate": "Share that passes each gate and those before; yield: solved sometimes. Up is good.",
+    "Facts answered sometimes": "Checked facts that are worth rewording for this solver.",
     "Format reward and its parts": "Whether turns have the form asked for. Should reach 1 early.",
     "Readable turns and valid questions": "Shares of turns and proposals that can be read. Up is good.",
     "Answered, unanswered, cut off": "Answered up is good; cut off means that limits are too tight.",
@@ -137,6 +146,7 @@ _NOTES = {
     "Failed searches": "Should be 0: such episodes teach nothing.",
     "Probability of the answer with and without evidence": "Good evidence makes the answer likelier than none does.",
     "Evidence of questions and answers": "Quotations given, and found word for word. Up is good.",
+    "Refused by each guard": "Questions whose evidence breaks a rule. Several rules may refuse one.",
     "Tokens of evidence": "Length of quotations. Growth may be copying of whole passages.",
     "Scores of searches": "How useful the policy finds its own searches.",
     "Other measures of scores": "Whether those scores tell good searches from bad.",
@@ -175,8 +185,8 @@ def group_metrics(names: Sequence[str]) -> dict[str, list[tuple[str, list[str]]]
     left = sorted((name for name in names if name not in PLACES), key=_natural)
     groups: dict[str, list[tuple[str, list[str]]]] = {}
     for heading, title, patterns in _CHARTS:
-        held = [name for name in left if any(fnmatchcase(name, pattern) for pattern in patterns.split())]
-        if held:
+        fitting = (name for pattern in patterns.split() for name in left if fnmatchcase(name, pattern))
+        if held := list(dict.fromkeys(fitting)):
             taken = set(held)
             left = [name for name in left if name not in taken]
             charts = [(title, held[at : at + MAX_LINES]) for at in range(0, len(held), MAX_LINES)]

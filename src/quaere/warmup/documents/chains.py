@@ -23,7 +23,7 @@ from quaere.search.index import Index
 from quaere.search.link_graph import Backlink
 from quaere.warmup.documents.askable_facts import Fact, find_spans, page_name
 from quaere.warmup.documents.checked_question import Draft, Worded
-from quaere.warmup.documents.checks import search_all, shares_words, word_overlap
+from quaere.warmup.documents.checks import Examiner, search_all, shares_words, word_overlap
 
 _HANDLES = ("name", "identifier", "option")  # kinds of span that other documents may name
 _MAX_HANDLES = 2  # names of a question that are tried
@@ -259,6 +259,35 @@ def clean_description(line: str) -> str:
     """
     line = line.rstrip(".").strip()
     return line[:1].lower() + line[1:] if line.startswith(("The ", "A ", "An ")) else line
+
+
+def cut_description(bridge: Bridge, question: str) -> str:
+    """What a rewording has in place of the bridge's name, as `chain` puts it there; "" if more than the name differs.
+
+    cut_description(Bridge(..., name="Orsolya Venn"), "When was the builder of Halm born?") == "the builder of Halm"
+    """
+    given = bridge.second.question
+    found = _pattern(bridge.name or bridge.fact.answer).search(given)
+    start, end = (given[: found.start()], given[found.end() :]) if found else ("", given)
+    middle = question[len(start) : len(question) - len(end)]
+    return clean_description(middle) if (start + middle + end).lower() == question.lower() else ""
+
+
+async def check_descriptions(examiner: Examiner, name: str, described: Sequence[tuple[Fact, str]]) -> list[bool]:
+    """Per name (a fact's answer) and description, whether the description leads to the name.
+
+    A search with it finds the fact's passage, the model calls it clear, and reads the name in the passage.
+    """
+    asked = [
+        Worded(Draft(fact.id, "single", (fact,), (fact.answer,)), f"Who or what is {text}?") for fact, text in described
+    ]
+    await examiner.search([worded.question for worded in asked])
+    led = [at for at, worded in enumerate(asked) if examiner.finds(worded.question, worded)]
+    clear = await examiner.are_clear(name, [asked[at] for at in led])
+    led = list(itertools.compress(led, clear))
+    shares = await examiner.read(name, [asked[at] for at in led])
+    good = set(itertools.compress(led, shares))
+    return [at in good for at in range(len(asked))]
 
 
 def iterate_chains(bridges: Sequence[Bridge], descriptions: dict[str, str]) -> Iterator[Worded]:

@@ -233,27 +233,26 @@ class Examiner:
         prompts = [judge_question(show_place(item.fact.passage), item.question, item.answers[-1]) for item in worded]
         return [line.lower().startswith("yes") for line in await self.lines.write(f"{name}: judged", prompts, 0.0)]
 
-    async def attempt(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[Verdict]:
-        """Per question, whether the model answers it with its passages among others, and never without them.
-
-        A question composed of checked questions needs only one right answer, because its parts were checked before.
-        """
-        shares = await self.read(f"{name}: with the page", worded, is_composed=is_composed)
+    async def attempt(self, name: str, worded: Sequence[Worded], *, needed: int = 0) -> list[Verdict]:
+        """Per question, whether the model answers it with its passages among others (`read`), and not without them."""
+        shares = await self.read(f"{name}: with the page", worded, needed=needed)
         going = [at for at, share in enumerate(shares) if share]
         known = await self._count_from_memory(f"{name}: from memory", [worded[at] for at in going], self.settings.tries)
         faults = dict(zip(going, (KNOWN if num > self.max_known else "" for num in known), strict=True))
         return [Verdict(share, faults.get(at, UNREAD)) for at, share in enumerate(shares)]
 
-    async def read(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[float]:
+    async def read(self, name: str, worded: Sequence[Worded], *, needed: int = 0) -> list[float]:
         """Per question, the share of right answers with its passages among others; 0.0 if there are too few.
 
-        Sampling stops as soon as it is clear whether there are enough right answers.
+        With `needed`, so many right answers are enough, whichever they are; a question composed of checked questions
+        needs only one, because its parts were checked before. Sampling stops as soon as it is clear whether there are
+        enough right answers.
         """
         shown = [self.show(item) for item in worded]
         rights = await self._count(f"{name}, greedily", worded, shown, 0.0)
         tried = [1] * len(worded)
-        needed = 1 if is_composed else self.settings.min_right
-        going = [at for at, right in enumerate(rights) if right or is_composed]
+        going = [at for at, right in enumerate(rights) if right or needed]
+        needed = needed or self.settings.min_right
         for number in range(2, self.settings.tries + 1):
             going = [at for at in going if rights[at] < needed <= rights[at] + self.settings.tries - tried[at]]
             some, texts = [worded[at] for at in going], [shown[at] for at in going]

@@ -85,7 +85,7 @@ async def reread(located: Rechecked, examiner: Examiner) -> Rechecked:
     faults: dict[str, str] = {}  # by id
     for kind in ("single", "chain"):
         asked = by_kind.get(kind, [])
-        shares = await examiner.read(f"{kind}, checked again", asked, is_composed=kind == "chain")
+        shares = await examiner.read(f"{kind}, checked again", asked, needed=int(kind == "chain"))
         faults |= {item.draft.id: UNREAD for item, share in zip(asked, shares, strict=True) if not share}
     unsaid = by_kind.get("unanswerable", [])
     answered = await find_answered(examiner, "checked again", unsaid)

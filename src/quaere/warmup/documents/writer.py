@@ -319,10 +319,7 @@ class _Writer:
     # ----------------------------------------------------------------------------------------------------------- chains
 
     async def describe(self, bridges: Sequence[chains.Bridge]) -> dict[str, str]:
-        """Checked descriptions of the bridges' names, by the fact's id.
-
-        A search with a description finds the fact's passage, and the model reads the name in it.
-        """
+        """Checked descriptions of the bridges' names (`check_descriptions`), by the fact's id."""
         facts = list({bridge.fact.id: bridge.fact for bridge in bridges}.values())
         prompts = [describe_name(show_place(fact.passage), fact.answer) for fact in facts for _ in range(_DESCRIPTIONS)]
         lines = await self.lines.write("descriptions: wording", prompts, self.settings.temperature)
@@ -331,16 +328,12 @@ class _Writer:
             cleaned = map(chains.clean_description, lines[turn::_DESCRIPTIONS])
             texts = {fact.id: text for fact, text in zip(facts, cleaned, strict=True)}
             tried = [
-                Worded(Draft(fact.id, "single", (fact,), (fact.answer,)), f"Who or what is {texts[fact.id]}?")
+                (fact, texts[fact.id])
                 for fact in facts
                 if fact.id not in described and not chains.find_description_fault(texts[fact.id], fact.answer)
             ]
-            await self.examiner.search([worded.question for worded in tried])
-            led = [worded for worded in tried if self.examiner.finds(worded.question, worded)]
-            clear = await self.examiner.are_clear(f"descriptions {turn + 1}", led)
-            led = list(itertools.compress(led, clear))
-            shares = await self.examiner.read(f"descriptions {turn + 1}", led)
-            described |= {worded.draft.id: texts[worded.draft.id] for worded in itertools.compress(led, shares)}
+            are_good = await chains.check_descriptions(self.examiner, f"descriptions {turn + 1}", tried)
+            described |= {fact.id: text for fact, text in itertools.compress(tried, are_good)}
         self.report(f"names described ({len(described)} kept)", len(facts), len(facts))
         return described
 
@@ -351,7 +344,7 @@ class _Writer:
         await self.examiner.search([worded.question for worded in sound])
         near = [self.examiner.finds(worded.question, worded) for worded in sound]
         far = self._keep(sound, ["one search finds the answer" if is_near else "" for is_near in near])
-        verdicts = await self.examiner.attempt("chains", far, is_composed=True)
+        verdicts = await self.examiner.attempt("chains", far, needed=1)
         kept = self._keep(far, [verdict.fault for verdict in verdicts])
         self.report(f"chains asked ({len(kept)} kept)", len(asked), len(asked))
         return [_with_scores(item, verdict) for item, verdict in zip(far, verdicts, strict=True) if not verdict.fault]
