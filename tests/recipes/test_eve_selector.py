@@ -102,7 +102,7 @@ def test_the_clusters_it_names_are_those_of_its_documents(selected, quoting_path
 def test_it_counts_what_it_gave_away(selected):
     steps = [found.step for found in find_checkpoints(selected.path / "checkpoints")]
     drawn = [state(selected, step)["uses"].sum() for step in steps]
-    # Eight documents for a proposer step, six (two questions each) for the generation, none for the solver, which has no
+    # Eight documents for a proposer step, six (two questions each) for the generation, none for the solver: it has no
     # last step if nothing new was asked by then.
     assert np.diff(drawn).tolist() == ([8, 6, 0] * 3)[: len(steps) - 1] and len(steps) >= 9
 
