@@ -17,12 +17,14 @@
 # `lessons docs`, then HARD=$OUT/again before `harden-yield docs again`. `propose` ends at once if less than a tenth of OUT/docs-yield-SEED
 # passes; UNTRAINED=again asks that of OUT/docs-again-SEED, and FORCE=1 asks nothing.
 #
+# TASK=reword gives the proposer the page that describes a name, so that it does not search for one.
+#
 # `harden-yield` and `propose` end with a table of the gates and examples, OUT/NAME-ARM-SEED.txt, and the kept questions,
 # OUT/NAME-ARM-SEED.jsonl. START is the model that `practice` begins with; PRACTICE_STEPS are its steps of 64 x 8.
 set -euo pipefail
 : "${OUT:?}"
 SEED=${SEED:-0} STEPS=${STEPS:-40} CANDIDATES=${CANDIDATES:-1000} PRACTICE_STEPS=${PRACTICE_STEPS:-26} EVAL_ROWS=${EVAL_ROWS:-256}
-HARD=${HARD:-$OUT/hard-$SEED} MICRO=${MICRO:-16384} START=${START:-$OUT/roles-$SEED} HERE=$(cd "$(dirname "$0")" && pwd)
+TASK=${TASK:-harden} HARD=${HARD:-$OUT/hard-$SEED} MICRO=${MICRO:-16384} START=${START:-$OUT/roles-$SEED} HERE=$(cd "$(dirname "$0")" && pwd)
 quaere() { ${QUAERE:-command quaere} "$@"; }
 python() { command "${PYTHON:-python}" "$@"; }
 LIMITS=(--max-turns 7 --topk 3 --turn-tokens 192 --sequence-tokens 5632 --tool-response-tokens 700)
@@ -38,14 +40,14 @@ form() {
 lessons() {  # name; of both roles, as the solver that attempts what is hardened would forget its own
     python "$HERE/split_chains.py" "$OUT/$1-practice.jsonl" ${PASSED:-} --lessons "$OUT/$1-lessons.jsonl" --facts "$OUT/$1-facts.jsonl"
     quaere warmup drzero --model "$OUT/roles-$SEED" "${TAUGHT[@]}" --index "$OUT/$1-index" --questions "$OUT/$1-lessons.jsonl" \
-        --attempts 3 --max-rows "$EVAL_ROWS" --proposer-task harden --out "$HARD"
+        --attempts 3 --max-rows "$EVAL_ROWS" --proposer-task "$TASK" --out "$HARD"
 }
 
 harden() {  # name, arm, further settings
     local name=$1 arm=$2 status=0
     shift 2
     quaere evolve drzero --model "$HARD" --index "$OUT/$name-index" --out "$OUT/$name-$arm-$SEED" "${RUN[@]}" \
-        --set proposer.task=harden --set proposer.hardening.examiner="${MODEL:?}" --set generation.given="$OUT/$name-facts.jsonl" \
+        --set proposer.task="$TASK" --set proposer.hardening.examiner="${MODEL:?}" --set generation.given="$OUT/$name-facts.jsonl" \
         --set generation.candidates="$CANDIDATES" --set generation.batch=250 --set generation.attempts=5 --set proposer.attempts=5 \
         --set proposer.learner.learning_rate=2e-5 --set proposer.limits.max_turns=5 --set proposer.limits.sequence_tokens=5632 \
         --set proposer.limits.tool_response_tokens=700 --set solver.steps=0 "$@" ${SETTINGS:-} || status=$?

@@ -100,6 +100,8 @@ def test_hardenings_are_taught_out_of_chains(monkeypatch):
     assert [episode.task.given.id for episode in episodes] == ["a", "b"]
     assert {episode.outcome.question for episode in episodes} == {chain.question}
     assert told == ["drzero: 2 questions shown as a proposer arrives at them"]
+    given = play([], roles=("proposer",), proposer_task="reword")
+    assert [(len(one.turns), one.task.beside.doc_id) for one in given] == [(1, "oss.md")] * 2
 
 
 def test_hardening_needs_documents():

@@ -359,13 +359,22 @@ def test_each_gate_passes_at_most_as_many_as_the_one_before(refusals):
 
 
 @pytest.mark.parametrize("style", ["brief", "full"])
+def test_the_proposer_that_is_given_a_page_sees_it_and_is_not_told_to_search(facts, style):
+    (source,) = facts[0].sources
+    task = ProposeTask("p", facts[0].worded.fact.passage, HOPS, given=facts[0].question, beside=source)
+    system, user = (message.text for message in ToolCallProposer(style=style).opening(task))
+    assert source.title == "Halm Bridge" and user.endswith(f"\nAnother document:\n{source.titled_text}")
+    assert "Put what" in system + user and "Search for a name" not in system + user
+
+
+@pytest.mark.parametrize("style", ["brief", "full"])
 def test_the_proposer_sees_question_answer_and_page(facts, style):
     fact = facts[0]
     task = ProposeTask("p", fact.worded.fact.passage, HOPS, given=fact.question)
     system, user = (message.text for message in ToolCallProposer(style=style).opening(task))
     assert "Question: When was Orsolya Venn born?\nAnswer: 4 May 1671\nDocument:\nOrsolya Venn\nOrsolya Venn (4" in user
     assert (system == BRIEF_HARDENING_SYSTEM) == (style == "brief")
-    assert "harder" in system + user
+    assert "harder" in system + user and "search for" in (system + user).lower()
     written = ToolCallProposer(style=style).read("<question>Who?</question><answer>Venn</answer>")
     assert written == Proposal("Who?", "Venn")
 
@@ -383,7 +392,8 @@ def dictate(job):
         text, answer = job.task.given.text, job.task.given.answers[0]
         rewording = HARD[text] if "Venn" in text else text
         about = "Halm Bridge" if "Venn" in text else "Ferrin Hall"
-        return [SEARCH.format(about), f"<think>So.</think><question>{rewording}</question><answer>{answer}</answer>"]
+        written = f"<think>So.</think><question>{rewording}</question><answer>{answer}</answer>"
+        return [written] if job.task.beside else [SEARCH.format(about), written]
     assert isinstance(job.task, SolveTask)
     (right,) = job.task.question.answers
     searches = [SEARCH.format("Halm Bridge"), SEARCH.format("Orsolya Venn")]
@@ -426,9 +436,10 @@ def run(folder, config, monkeypatch):
         return run_drzero(folder, config)
 
 
-def test_a_run_rewards_what_passed_the_gate_and_was_hard(paths, tmp_path, questions, monkeypatch):
-    """The proposer's `task` is to harden, and an `examiner` answers in the gate. One of two rewordings is good."""
-    config = make(paths, tmp_path, questions)
+@pytest.mark.parametrize("task", ["harden", "reword"])
+def test_a_run_rewards_what_passed_the_gate_and_was_hard(paths, tmp_path, questions, monkeypatch, task):
+    """The proposer searches for a page, or is given one; an examiner answers in the gate. One of two is good."""
+    config = make(paths, tmp_path, questions, **{"proposer.task": task})
     found, told = run(tmp_path / "run", config, monkeypatch)
     with found:
         assert "4 of 6 given questions can be reworded" in told.notes
@@ -451,6 +462,9 @@ def test_a_run_rewards_what_passed_the_gate_and_was_hard(paths, tmp_path, questi
         # Questions are written about other facts than those that the proposer learned on.
         asked = {found.episode(item.episode_id).task.given.text for item in (kept, refused)}
         assert asked.isdisjoint(rows) and len(asked) == 2
+        episode = found.episode(kept.episode_id)
+        assert episode.num_searches == (task == "harden")
+        assert (episode.task.beside and episode.task.beside.title) == ("Halm Bridge" if task == "reword" else None)
 
 
 def test_what_passed_becomes_a_lesson(paths, tmp_path, questions, index, monkeypatch):

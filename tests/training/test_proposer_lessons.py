@@ -270,6 +270,13 @@ async def test_the_page_that_describes_is_searched_for_until_it_is_shown(index):
     assert not played.episodes and played.dropped == {"a page was not found": 1}
 
 
+async def test_with_the_page_that_describes_given_it_is_reworded_at_once(index):
+    planned = plan_hardenings(Pages(index), [*ALL, chained()], is_given=True)
+    (episode,) = (await play(index, planned)).episodes
+    assert episode.task.beside.title == "Halm Bridge"
+    assert len(episode.turns) == 1 and episode.outcome == Proposal(CHAIN.question, "Korrin Vale")
+
+
 @pytest.mark.parametrize(
     ("given", "reworded", "difference"),
     [

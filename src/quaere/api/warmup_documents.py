@@ -241,8 +241,8 @@ async def _play_proposer(
     from quaere.warmup.documents.hardening_lessons import plan_hardenings
 
     def plan(questions: list[CheckedQuestion]) -> Sequence[Proposing]:
-        if settings.proposer_task == "harden":
-            return plan_hardenings(pages, questions)
+        if settings.proposer_task != "propose":
+            return plan_hardenings(pages, questions, is_given=settings.proposer_task == "reword")
         return plan_proposals(pages, questions, settings.proposer_hops, settings.seed)
 
     played = {}

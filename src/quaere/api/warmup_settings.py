@@ -38,8 +38,8 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
         force: replace an earlier warmed-up model at --out
         teacher: model that demonstrates (default: an oracle)
         episodes: episodes in all (default: 400 of each dialect)
-        proposer_task: what a proposer is taught out of the documents: to propose questions, or to harden checked ones
-            (default: propose)
+        proposer_task: what a proposer is taught out of the documents: to propose questions, to harden checked ones by
+            searching, or to reword them with a second page given (default: propose)
         style: prompt style
         abstention: share of a solver's episodes whose answer is hidden from the searches, and which it ends by saying
             that the documents do not answer; from 0 to 1 (default: 0)
@@ -83,7 +83,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     episodes: Count | None = None
     facts: tuple[int, ...] = (4, 3, 2, 1)
     proposer_hops: tuple[int, ...] = (4, 3, 2, 1)
-    proposer_task: Literal["propose", "harden"] = "propose"
+    proposer_task: Literal["propose", "harden", "reword"] = "propose"
     lessons: tuple[int, ...] = (5, 2, 3)
     style: Literal["full", "brief"] = "full"
     abstention: Number = 0.0
@@ -123,8 +123,10 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
             raise BadInput(f"--abstention must be at least 0 and below 1, not {self.abstention}")
         if self.ignore_rubrics and "score" not in self.dialects:
             raise BadInput("--ignore-rubrics is about the reports of score", hint="quaere warmup score")
-        if self.proposer_task == "harden" and self.index is None:
-            raise BadInput("--proposer-task harden needs --index: it rewords questions about its documents")
+        if self.proposer_task != "propose" and self.index is None:
+            raise BadInput(
+                f"--proposer-task {self.proposer_task} needs --index: it rewords questions about its documents"
+            )
         for option in ("questions", "most", "practice"):
             if getattr(self, option) is not None and self.index is None:
                 said = f"--{option} needs --index: it is about questions on its documents"

@@ -50,7 +50,19 @@ from quaere.dialects.roles import (
     think,
     write_call,
 )
-from quaere.records import Action, Answer, Malformed, Proposal, ProposeTask, Question, Search, SolveTask, Task, Turn
+from quaere.records import (
+    Action,
+    Answer,
+    Malformed,
+    Passage,
+    Proposal,
+    ProposeTask,
+    Question,
+    Search,
+    SolveTask,
+    Task,
+    Turn,
+)
 
 TOOLS = (SEARCH,)
 SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
@@ -141,7 +153,7 @@ class ToolCallProposer(_ToolCalls):
             raise TypeError(f"{self.name} proposes questions; it got a {type(task).__name__}")
         document: tuple[Part, ...] = () if task.document is None else (Quoted(task.document.titled_text),)
         if task.given is not None:
-            return self._open_hardening(task.given, document)
+            return self._open_hardening(task.given, document, task.beside)
         if self.style == "brief":
             system = brief_proposer_system(task.hops, evidence=self.evidence)
             joint, request = " ", ("Document:\n", *document) if document else ("Search.",)
@@ -152,16 +164,15 @@ class ToolCallProposer(_ToolCalls):
             system += joint + QUESTION_TYPES[task.question_type]
         return [Message("system", (system,)), Message("user", request)]
 
-    def _open_hardening(self, given: Question, document: tuple[Part, ...]) -> list[Message]:
-        """The system prompt, then the rules for rewording, the given question with its answer, and its document."""
-        is_brief = self.style == "brief"
+    def _open_hardening(self, given: Question, document: tuple[Part, ...], beside: Passage | None) -> list[Message]:
+        """The system prompt, then the rules for rewording, the given question with its answer, and the documents."""
         system = CITED_PROPOSER_SYSTEM if self.evidence else PROPOSER_SYSTEM
-        rules = () if is_brief else (HARDENING_RULES,)
-        asked = ("Question: ", Quoted(given.text), "\nAnswer: ", Quoted(given.answers[-1]), "\nDocument:\n")
-        return [
-            Message("system", (BRIEF_HARDENING_SYSTEM if is_brief else system,)),
-            Message("user", (*rules, *asked, *document)),
-        ]
+        brief, rules = HARDENING[beside is not None]
+        if self.style == "brief":
+            system, rules = brief, ""
+        asked = (rules, "Question: ", Quoted(given.text), "\nAnswer: ", Quoted(given.answers[-1]), "\nDocument:\n")
+        other = ("\nAnother document:\n", Quoted(beside.titled_text)) if beside else ()
+        return [Message("system", (system,)), Message("user", (*asked, *document, *other))]
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first tool call, or the first question with its answer, whichever comes first."""
@@ -335,6 +346,22 @@ BRIEF_HARDENING_SYSTEM = (
     "Make the question harder. Search for a name in it and put what another document says of it in place of the name. "
     "The answer stays. Think, then search or finish."
 )
+REWORDING_RULES = """\
+Below are a document, a question about it and its answer, and another document. Make the question harder, so that it \
+needs one search more. Do not search; write it now:
+
+- Choose the name in the question of which the other document says something.
+- Put what it says in place of the name: "When was the builder of that bridge born?", with the bridge's name.
+- The new question does not contain the name, and says enough to find the thing by a search.
+- The answer stays as it is, and the question does not contain it.
+
+"""
+BRIEF_REWORDING_SYSTEM = (
+    "Make the question harder. Put what the other document says of a name in it in place of the name. The answer "
+    "stays. Think, then finish."
+)
+# The brief system prompt and the rules of a proposer that searches for the other document, then of one that has it.
+HARDENING = ((BRIEF_HARDENING_SYSTEM, HARDENING_RULES), (BRIEF_REWORDING_SYSTEM, REWORDING_RULES))
 
 BRIEF_SOLVER_SYSTEM = "Answer the question. Think, then search or answer."
 BRIEF_PROPOSER_SYSTEM = "Write a question of {hops} hop{plural} and its answer. Think, then search or finish."

@@ -314,7 +314,7 @@ def solver_protocol(config: SelfPlayConfig, *, evidence: bool = False) -> Protoc
 
 async def train(config: SelfPlayConfig, store: Run, reporter: Reporter, loop: type[DrZero] = DrZero) -> None:
     """Train from the run's last checkpoint, or from the start; close all resources at the end."""
-    if config.proposer.task == "harden":
+    if config.proposer.is_hardening:
         from quaere.recipes import hardening  # it extends this module's loop
 
         await hardening.train(config, store, reporter)
@@ -332,7 +332,7 @@ def check(config: SelfPlayConfig, recipe: str = "drzero") -> None:
     list_held(config.proposer.held_back)
     if recipe != "drzero":
         refuse_hardening(config, recipe)
-    if config.proposer.task == "harden" and (examiner := config.proposer.hardening.examiner):
+    if config.proposer.is_hardening and (examiner := config.proposer.hardening.examiner):
         parse_endpoint(examiner) if examiner.startswith("openai:") else resolve_model(examiner)
     check_openable(config, recipe, needed_dialects(config, "drzero"))
 

@@ -1,4 +1,4 @@
-"""Hardening: Dr. Zero whose proposer rewords checked questions (`proposer.task=harden`).
+"""Hardening: Dr. Zero whose proposer rewords checked questions (`proposer.task=harden` or `reword`).
 
     repeat:
         the solver attempts some checked facts, and those it answers sometimes are chosen       (hardening.attempts)
@@ -7,9 +7,9 @@
         the solver learns to answer the new questions
 
 The proposer gets a page, a question about it and its answer, all checked by `quaere questions --checked`. It searches
-for a second page and puts what that says in place of a name, so the answer stays true if the description leads back to
-the page. Whether it does is decided by the code that checks the chains of `quaere questions --checked`, before the
-solver attempts anything: a rewording that is refused earns 0, and none earns less.
+for a second page (`harden`) or is given one (`reword`), and puts what that says in place of a name, so the answer stays
+true if the description leads back to the page. Whether it does is decided by the code that checks the chains of `quaere
+questions --checked`, before the solver attempts anything: a rewording that is refused earns 0, and none earns less.
 """
 
 import asyncio
@@ -70,13 +70,15 @@ GATES = (
 
 
 class CheckedFact(Struct, frozen=True):
-    """A checked question with the fact that it asks for.
+    """A checked question with the fact that it asks for, and passages of other documents that describe a name in it.
 
-    CheckedFact(question=Question(id="venn#0:16", text="When was Orsolya Venn born?", ...), worded=Worded(...))
+    CheckedFact(question=Question(id="venn#0:16", text="When was Orsolya Venn born?", ...), worded=Worded(...),
+                sources=(Passage(...),))
     """
 
     question: Question
     worded: Worded
+    sources: tuple[Passage, ...] = ()
 
 
 def find_hardenable(
@@ -91,9 +93,16 @@ def find_hardenable(
     worded = {one.draft.id: one for one in known}
     found = [CheckedFact(question, worded[question.id]) for question in questions if question.id in worded]
     found = [fact for fact in found if fact.worded.fact.passage.doc_id not in held]
-    bridges = find_bridges([fact.worded for fact in found], index, topk)
-    able = {bridge.second.draft.id for bridge in bridges if bridge.fact.passage.doc_id not in held}
-    return [fact for fact in found if fact.question.id in able]
+    sources: dict[str, dict[str, Passage]] = {}  # by question and passage
+    for bridge in find_bridges([fact.worded for fact in found], index, topk):
+        source = bridge.fact.passage
+        if source.doc_id not in held and find_shown_bridge(bridge.second, "", [source]):
+            sources.setdefault(bridge.second.draft.id, {})[source.id] = source
+    return [
+        structs.replace(fact, sources=tuple(sources[fact.question.id].values()))
+        for fact in found
+        if fact.question.id in sources
+    ]
 
 
 def order_facts(facts: Sequence[CheckedFact], seed: int) -> list[CheckedFact]:
@@ -152,7 +161,8 @@ def read_rewording(proposed: Proposed, fact: CheckedFact) -> Reworded | str:
         return "proposal"
     if not exact_match_score(written.answer, fact.question.answers):
         return "answer"
-    bridge = find_shown_bridge(fact.worded, written.question, shown_passages(proposed.episode))
+    given = (proposed.task.beside,) if proposed.task.beside else ()
+    bridge = find_shown_bridge(fact.worded, written.question, (*given, *shown_passages(proposed.episode)))
     if bridge is None:
         return "pages"
     found = Reworded(word_chain(bridge, written.question), cut_description(bridge, written.question))
@@ -317,8 +327,14 @@ class Hardening(DrZero):
         learned, held = split_facts(self._chosen(step.iteration), self._num_written if is_trained else 0)
         facts = held if step.phase == "generation" else learned
         name = f"i{step.iteration}{step.phase[0]}"
-        chosen = [(f"{name}-{number:06d}", facts[number % len(facts)]) for number in numbers]
-        return [ProposeTask(task, fact.worded.fact.passage, HOPS, given=fact.question) for task, fact in chosen]
+        tasks = []
+        for number in numbers:
+            turn, place = divmod(number, len(facts))  # a fact that comes again comes with the next page
+            fact = facts[place]
+            beside = fact.sources[turn % len(fact.sources)] if self.config.proposer.task == "reword" else None
+            page = fact.worded.fact.passage
+            tasks.append(ProposeTask(f"{name}-{number:06d}", page, HOPS, given=fact.question, beside=beside))
+        return tasks
 
     async def judge(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:
         """Let the solver attempt the rewordings that pass the gate, and reward them."""

@@ -30,7 +30,8 @@ class ProposeTask(Struct, frozen=True, tag="propose"):
     """Task: write a question of `hops` hops starting from `document`; with `document=None`, from any search result.
 
     `question_type` asks for a type of question ("causal", ...); "" leaves the type open. With `given`, a checked
-    question about the document, the task is to reword it so that it needs one search more; its answer stays.
+    question about the document, the task is to reword it so that it needs one search more; its answer stays. `beside`
+    is a page that describes a name in it; without one, the policy searches for such a page.
 
         ProposeTask(id="p1", document=Passage(...), hops=2)
     """
@@ -40,6 +41,7 @@ class ProposeTask(Struct, frozen=True, tag="propose"):
     hops: int
     question_type: str = ""
     given: Question | None = None
+    beside: Passage | None = None
 
 
 Task = SolveTask | ProposeTask | ReportTask | RubricTask | AssessTask

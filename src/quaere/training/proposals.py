@@ -359,7 +359,8 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         task: propose: write a question about a document; harden: reword a checked question of `generation.given`
-            so that it needs one search more. [Dr. Zero; Quaere]
+            so that it needs one search more; reword: the same with the second page given, so without searching.
+            [Dr. Zero; Quaere]
         steps: Steps of the phase in each iteration; 0: the proposer is not trained. [Dr. Zero, Table 5]
         batch: Documents a step. [Dr. Zero, Table 5]
         hop_ratio: Weights of questions of 1, 2, 3, ... hops. [Dr. Zero]
@@ -380,7 +381,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
             [Dr. Zero, released code]
     """
 
-    task: Literal["propose", "harden"] = "propose"
+    task: Literal["propose", "harden", "reword"] = "propose"
     steps: NonNegativeInt = 50
     batch: PositiveInt = 256
     hop_ratio: HopRatio = (4, 3, 2, 1)
@@ -398,6 +399,11 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     hardening: HardeningConfig = HardeningConfig()
     limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
     learner: LearnerSettings = LearnerSettings()
+
+    @property
+    def is_hardening(self) -> bool:
+        """True if checked questions are reworded."""
+        return self.task != "propose"
 
     @property
     def num_samples(self) -> int:

@@ -116,7 +116,7 @@ def check_self_play(config: SelfPlayConfig) -> None:
         raise BadInput("generation.given_again=true repeats given questions: set generation.given=FILE as well")
     if config.stop_after and not (config.validation.questions and solver.steps):
         raise BadInput("stop_after compares validations: set validation.questions=64 and solver.steps=50 or so as well")
-    if proposer.task == "harden":
+    if proposer.is_hardening:
         _check_hardening(proposer, generation)
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
@@ -137,19 +137,21 @@ def check_self_play(config: SelfPlayConfig) -> None:
 
 def _check_hardening(proposer: ProposerConfig, generation: GenerationConfig) -> None:
     """Raise BadInput for settings that the task of rewording questions would ignore or cannot work with."""
-    proposer.hardening.check(generation.given, again=generation.given_again)
+    task = f"proposer.task={proposer.task}"
+    proposer.hardening.check(task, generation.given, again=generation.given_again)
     if not proposer.document:
-        raise BadInput("proposer.task=harden shows the page of each question: leave out proposer.document=false")
+        raise BadInput(f"{task} shows the page of each question: leave out proposer.document=false")
     if proposer.reward.format_weight not in (0, FORMAT_WEIGHT):
-        raise BadInput("proposer.task=harden has no format reward: leave out proposer.reward.format_weight")
+        raise BadInput(f"{task} has no format reward: leave out proposer.reward.format_weight")
     if not count_candidates(generation, proposer):
         raise BadInput("proposer.steps=0 leaves nothing to reword: set generation.candidates=256 or so")
 
 
 def refuse_hardening(config: SelfPlayConfig, recipe: str) -> None:
     """Raise BadInput if the proposer should reword questions in a recipe with a loop of its own."""
-    if config.proposer.task == "harden":
-        raise BadInput(f"proposer.task=harden is a task of drzero, not of {recipe}", hint="quaere evolve drzero ...")
+    if config.proposer.is_hardening:
+        said = f"proposer.task={config.proposer.task} is a task of drzero, not of {recipe}"
+        raise BadInput(said, hint="quaere evolve drzero ...")
 
 
 ROLES = ("proposer", "solver")
@@ -160,7 +162,7 @@ def count_steps(config: SelfPlayConfig) -> int:
     num_batches = count_batches(config.generation, config.proposer)
     given, again = config.generation.given, config.generation.given_again
     num_given = sum(count_given_steps(given, iteration, again=again) for iteration in range(config.iterations))
-    if config.proposer.task == "harden":
+    if config.proposer.is_hardening:
         num_given = config.iterations if config.proposer.hardening.attempts else 0
     return num_given + config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
 
@@ -248,10 +250,9 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
     samples = f", each the best of {generation.samples} samples" if generation.samples > 1 else ""
     tries = f"{samples}, {generation.attempts} attempts at each" if generation.attempts else samples
     solver_tokens = solver.batch * solver.attempts * solver.limits.sequence_tokens
-    is_hardening = proposer.task == "harden"
     given = (
         proposer.hardening.plan(generation.given)
-        if is_hardening
+        if proposer.is_hardening
         else plan_given(generation.given, generation.given_again)
     )
     return [

@@ -357,12 +357,12 @@ class HardeningConfig(Struct, frozen=True, forbid_unknown_fields=True):
     topk: PositiveInt = 10
     attempts: NonNegativeInt = 0
 
-    def check(self, given: str, *, again: bool) -> None:
+    def check(self, task: str, given: str, *, again: bool) -> None:
         """Raise BadInput for values in conflict; `given` are the questions to reword, `generation.given`."""
         if not given:
-            raise BadInput("proposer.task=harden rewords checked questions: set generation.given=FILE as well")
+            raise BadInput(f"{task} rewords checked questions: set generation.given=FILE as well")
         if again:
-            raise BadInput("proposer.task=harden takes facts anew in every iteration: leave out generation.given_again")
+            raise BadInput(f"{task} takes facts anew in every iteration: leave out generation.given_again")
         if self.attempts == 1:
             raise BadInput("proposer.hardening.attempts=1 is all or none: set 0, or 2 or more")
 

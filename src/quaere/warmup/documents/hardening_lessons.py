@@ -4,7 +4,8 @@
     played = await play_proposals(plan_hardenings(pages, questions), searcher, renderer, "drzero", Limits())
 
 A chain of a question file ends with a fact that the file also asks for by itself. So the single question is what a
-proposer is given and the chain what it should arrive at, by searching for the name that the chain describes.
+proposer is given and the chain what it should arrive at, by searching for the name that the chain describes or, if it
+is given the page that describes it as well, at once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import structs
 
 from quaere.grouping import group_by
-from quaere.records import Episode, ProposeTask, Question, Turn
+from quaere.records import Episode, Passage, ProposeTask, Question, Turn
 from quaere.training.proposals import read_proposal
 from quaere.warmup.dialects import Dialect
 from quaere.warmup.documents.checked_question import CheckedQuestion
@@ -33,17 +34,17 @@ _AGAIN = (
     "Nothing there describes {name}. I try it with other words.",
     "That is not enough to describe {name}. Another search.",
 )
-_FOUND = (
+_GIVEN = (
     "Now {name} can be called {description}. The answer stays {answer}.",
     "In place of {name} I write {description}; it is still {answer}.",
-    "The results lead from {description} to {name}. The answer is the same, {answer}.",
 )
+_FOUND = (*_GIVEN, "The results lead from {description} to {name}. The answer is the same, {answer}.")
 
 
 class Rewording(Proposing, frozen=True, kw_only=True):
     """A plan of a hardening: `given` is reworded to `question`, a chain; `names` are the queries, tried in order.
 
-    `name` is what gives way, and `description` what takes its place.
+    `name` is what gives way, and `description` what takes its place. With `beside`, the page that describes is given.
 
         Rewording(question=CheckedQuestion(...), hops=3, document=Passage(...), names=("Orsolya Venn",),
                   given=Question(...), name="Orsolya Venn", description="the builder of Halm Bridge")
@@ -52,6 +53,7 @@ class Rewording(Proposing, frozen=True, kw_only=True):
     given: Question
     name: str
     description: str
+    beside: Passage | None = None
 
     @property
     def id(self) -> str:
@@ -61,7 +63,7 @@ class Rewording(Proposing, frozen=True, kw_only=True):
     @property
     def task(self) -> ProposeTask:
         """The given question, with its page."""
-        return ProposeTask(self.id, self.document, self.hops, given=self.given)
+        return ProposeTask(self.id, self.document, self.hops, given=self.given, beside=self.beside)
 
     def write(self, dialect: Dialect, dice: Dice) -> ProposerScript:
         """The script of the episode."""
@@ -73,8 +75,11 @@ class Rewording(Proposing, frozen=True, kw_only=True):
         return find_failure(episode) or ("" if is_valid else "the question is not valid")
 
 
-def plan_hardenings(pages: Pages, questions: Sequence[CheckedQuestion]) -> list[Rewording]:
-    """Plans for all chains whose last fact is asked for by itself as well, in the order of the questions."""
+def plan_hardenings(pages: Pages, questions: Sequence[CheckedQuestion], *, is_given: bool = False) -> list[Rewording]:
+    """Plans for all chains whose last fact is asked for by itself as well, in the order of the questions.
+
+    With `is_given`, the proposer is given the page that describes the name and does not search.
+    """
     singles = {question.id: question for question in questions if question.kind == "single"}
     wanted = {evidence.doc_id for question in questions for evidence in question.evidence}
     by_document = group_by((one for one in pages.passages if one.doc_id in wanted), lambda passage: passage.doc_id)
@@ -84,12 +89,24 @@ def plan_hardenings(pages: Pages, questions: Sequence[CheckedQuestion]) -> list[
         if given is None:
             continue
         name, description = find_difference(given.question, chain.question)
-        document = find_stating(by_document.get(given.evidence[0].doc_id, ()), given.evidence[0])
-        if document is None or not name or not description:
+        document, source = (
+            find_stating(by_document.get(evidence.doc_id, ()), evidence)
+            for evidence in (given.evidence[0], chain.evidence[0])
+        )
+        if document is None or source is None or not name or not description:
             continue
-        queries = tuple(_write_queries(name, description))
-        asked = given.to_question()
-        planned.append(Rewording(chain, _HOPS, document, queries, given=asked, name=name, description=description))
+        queries, beside = tuple(_write_queries(name, description)), source if is_given else None
+        plan = Rewording(
+            chain,
+            _HOPS,
+            document,
+            queries,
+            given=given.to_question(),
+            name=name,
+            description=description,
+            beside=beside,
+        )
+        planned.append(plan)
     return planned
 
 
@@ -125,8 +142,8 @@ class _Script(ProposerScript):
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         plan = self.proposing
-        if turns and shows(turns[-1], plan.question.evidence[0]):
-            thought = self._fill(_FOUND)
+        if plan.beside or (turns and shows(turns[-1], plan.question.evidence[0])):
+            thought = self._fill(_GIVEN if plan.beside else _FOUND)
             return self.turns.proposal(thought, self.outcome.question, self.outcome.answer, self.outcome.span)
         if len(turns) == len(plan.names):
             return self.give_up()
