@@ -411,10 +411,20 @@ async def test_a_chain_must_be_answered_once_only(pages_index):
         )
 
 
-@pytest.mark.parametrize(("described", "is_kept"), [("the builder of Halm Bridge", 1), ("the mason of Halm Bridge", 0)])
-async def test_a_chain_that_one_search_answers_is_dropped(tmp_path, described, is_kept):
-    """A description may have a word of the answer's page, which then comes second: it says that she was a mason."""
-    index = make_index(tmp_path, LISTED | {"Old Register": REGISTER})
+@pytest.mark.parametrize(
+    ("described", "others", "is_kept"),
+    [
+        ("the builder of Halm Bridge", {}, 1),
+        ("the mason of Halm Bridge", {}, 0),
+        ("the builder of Halm Bridge", {"Halm Bridge log": "Whoever built it, the stone was of Korrin Vale."}, 0),
+    ],
+)
+async def test_a_chain_that_one_search_answers_is_dropped(tmp_path, described, others, is_kept):
+    """A description may have a word of the answer's page, which then comes second: it says that she was a mason.
+
+    Or another page that is found has the answer.
+    """
+    index = make_index(tmp_path, LISTED | {"Old Register": REGISTER} | others)
     asks = f"Where was {described} born?"
     told = {f"Who or what is {described}?": "Orsolya Venn", asks: "Korrin Vale"}
     written = await write(index, Reader(descriptions={"Orsolya Venn": described}, answers=ANSWERS | told), topk=2)

@@ -49,7 +49,7 @@ from quaere.warmup.documents.chains import (
     word_chain,
 )
 from quaere.warmup.documents.checked_question import Worded, WriterSettings, recall_singles
-from quaere.warmup.documents.checks import UNREAD, Examiner, Lines, break_rules
+from quaere.warmup.documents.checks import UNREAD, Examiner, Lines, break_rules, has_answer
 
 HOPS = 3  # Dr. Zero's count of a question of two facts: the page that describes, and the page of the answer
 # The checks of a rewording, in order; the first that fails is its refusal.
@@ -228,9 +228,7 @@ def judge_search(shown: Sequence[Passage], worded: Worded) -> str:
     first, last = (fact.passage.doc_id for fact in worded.draft.facts)
     if all(passage.doc_id != first for passage in shown):
         return "leads"
-    # Any passage with the answer saves the second search, also one of another page.
-    tells = (any(contains(passage.titled_text, answer) for answer in worded.answers) for passage in shown)
-    return "far" if any(tells) or any(passage.doc_id == last for passage in shown) else ""
+    return "far" if any(passage.doc_id == last or has_answer(passage, worded) for passage in shown) else ""
 
 
 def _settle(proposed: Proposed, worded: Worded | None, refused: str) -> Proposed:

@@ -179,6 +179,12 @@ def _find_failure(episode: Episode) -> str:
     return failure.message if failure and (failure.boundary, failure.kind) == ("model", "sampling") else ""
 
 
+def has_answer(passage: Passage, worded: Worded) -> bool:
+    """True if the passage states the question's last fact, or has an accepted answer: then one search is enough."""
+    shown = passage.titled_text
+    return passage.id == worded.fact.passage.id or any(contains(shown, answer) for answer in worded.answers)
+
+
 class Verdict(Struct, frozen=True):
     """Share of right answers with the passage, and the check that failed; "" if none did.
 

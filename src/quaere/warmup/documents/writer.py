@@ -39,6 +39,7 @@ from quaere.warmup.documents.checks import (
     Lines,
     Verdict,
     break_rules,
+    has_answer,
     is_asking,
     names_any,
     names_subject,
@@ -342,7 +343,8 @@ class _Writer:
         self.num_drafts += len(asked)
         sound = self._keep_sound(asked)
         await self.examiner.search([worded.question for worded in sound])
-        near = [self.examiner.finds(worded.question, worded) for worded in sound]
+        hits = self.examiner.hits
+        near = [any(has_answer(passage, worded) for passage in hits[worded.question]) for worded in sound]
         far = self._keep(sound, ["one search finds the answer" if is_near else "" for is_near in near])
         verdicts = await self.examiner.attempt("chains", far, needed=1)
         kept = self._keep(far, [verdict.fault for verdict in verdicts])
