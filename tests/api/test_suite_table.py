@@ -8,6 +8,7 @@ from msgspec import structs
 
 from quaere.api.suite_table import Row, make_row, make_tables, print_tables, write_tables
 from quaere.evaluation.intervals import Interval
+from quaere.evaluation.qa.abstaining import AbstentionScore
 from quaere.evaluation.qa.scores import Evaluation, QuestionScore, score_answering
 
 
@@ -45,6 +46,14 @@ def test_a_row_with_another_index_is_never_without_its_mark(tmp_path, capsys):
     with (tmp_path / "table.csv").open() as file:
         assert [line["differs"] for line in csv.DictReader(file)] == ["", "", "", "index questions", ""]
     assert json.loads((tmp_path / "table.json").read_text())[3]["differs"] == ["index", "questions"]
+
+
+def test_abstention_has_a_table_of_its_own_where_it_is_known():
+    share = Interval(0.5, 0.4, 0.6, 100)
+    found = AbstentionScore(share, None, share, 0.25, ((0.8, 0.25), (1.0, 0.4)))
+    tables = make_tables([*ROWS, structs.replace(row("dev", "ours", 0.3), abstention=found)])
+    assert [table.title for table in tables] == ["dev", "dev: abstention", "test", "mean of 2 sets"]
+    assert tables[1].rows == [("base", "ours", "50.0 [40.0, 60.0]", "", "50.0 [40.0, 60.0]", "25.0")]
 
 
 def test_failures_are_named():

@@ -140,6 +140,30 @@ def test_tables_are_printed_and_written(place, whole, capsys):
     assert [{**row, "seconds": None} for row in json.loads(capsys.readouterr().out)] == rows(whole)
 
 
+def test_answers_are_hidden_and_abstention_is_allowed(place, tmp_path, capsys):
+    (one, _) = content(place)["sets"]
+    methods = [{"name": "plain", "dialect": "rag", "limits": LIMITS}]
+    methods.append({"name": "refusing", "dialect": "rag", "abstention": True, "limits": LIMITS})
+    suite = write(place, tmp_path / "suite.yaml", sets=[{**one, "limit": 3, "hide_answers": True}], methods=methods)
+    assert evaluate(suite, tmp_path / "out") == 0
+    assert "one: abstention" in capsys.readouterr().out
+    for method, allowed in (("plain", False), ("refusing", True)):
+        found = read_evaluation(tmp_path / "out" / f"base-{method}-one.json")
+        assert found.settings["abstention"] is allowed and found.score.abstention.refused.num == 3
+        asked = episodes(tmp_path / "out" / f"base-{method}-one")
+        assert [one.task.question.id for one in asked[:2]] == ["q0", "q0-hidden"]
+        shown = [{hit.passage.title for hit in one.turns[0].results[0].hits} for one in asked[:2]]
+        assert "Bridge one 0" in shown[0] and "Bridge one 0" not in shown[1]
+    # Without hidden answers the same cells are marked, and a method that is shown no passages is refused.
+    shown, closed = tmp_path / "shown.yaml", tmp_path / "closed.yaml"
+    write(place, shown, sets=[{**one, "limit": 3}], methods=methods)
+    assert evaluate(str(shown), tmp_path / "out") == 0
+    assert "with other questions" in capsys.readouterr().out
+    write(place, closed, sets=[{**one, "hide_answers": True}], methods=["direct"])
+    assert evaluate(str(closed), tmp_path / "direct") == 2
+    assert "direct is shown none" in capsys.readouterr().err
+
+
 def stop_in(whole, out, name, num_answered):
     """A copy of a finished suite as it was when a cell had answered some of its questions."""
     shutil.copytree(whole, out)

@@ -184,6 +184,7 @@ async def open_judging(
 # --------------------------------------------------------------------------------------------------------------- tables
 
 
+ABSTENTION_HEAD = ("unanswerable refused %", "answerable refused %", "wrong of answered %", "wrong at 80 %")
 _MEASURES = {
     "exact_match": "EM",
     "f1": "F1",
@@ -341,14 +342,14 @@ def _print_abstention(console: Console, evaluations: list[Scored]) -> None:
     curves = [f"{name}: {', '.join(f'{100 * risk:.0f}' for _, risk in one.curve)}" for name, one in found]
     if len(evaluations) == 1:
         found += [(f"  {kind}", one) for kind, one in found[0][1].by_kind.items()]
-    names = ("unanswerable refused %", "answerable refused %", "wrong of answered %", "wrong at 80 %")
-    rows = [(name, *_abstention_cells(one)) for name, one in found]
-    console.print(_result_table("abstention", *names, rows=rows))
+    rows = [(name, *abstention_cells(one)) for name, one in found]
+    console.print(_result_table("abstention", *ABSTENTION_HEAD, rows=rows))
     legend = "wrong % if only the surest 10, 20, ... 100 % of all questions are answered: "
     console.print(printable(legend + "; ".join(curves)), style="dim", markup=False)
 
 
-def _abstention_cells(one: AbstentionScore) -> list[str]:
+def abstention_cells(one: AbstentionScore) -> list[str]:
+    """The cells below `ABSTENTION_HEAD`."""
     shares = (one.refused, one.refused_answerable, one.wrong)
     return [*("" if share is None else between(share) for share in shares), f"{100 * one.wrong_at_80:.1f}"]
 

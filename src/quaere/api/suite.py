@@ -33,6 +33,7 @@ from quaere.dialects.notes import Notes, find_notes, find_role, role_policy
 from quaere.dialects.registry import FROM_MEMORY, usual_limits
 from quaere.disk import discard_folder, explain_errors
 from quaere.errors import BadInput
+from quaere.evaluation.qa.abstaining import add_hidden
 from quaere.evaluation.qa.items import SUFFIX, keep_whole_gold, write_items
 from quaere.evaluation.qa.scores import Evaluation, read_evaluation, score_answering, write_evaluation
 from quaere.policies.catalogue import needs_guide, resolve_model
@@ -128,7 +129,7 @@ def _read_set(one: SuiteSet) -> list[Question]:
     if not any(question.answers for question in asked):
         said = f"sets: {one.name}: no question of {one.questions} has an answer to compare with"
         raise BadInput(said, hint="give a split with answers, in a field called answers, golden_answers or answer")
-    return asked
+    return add_hidden(asked)[0] if one.hide_answers else asked
 
 
 async def _open_sets(suite: Suite, held: AsyncExitStack) -> list[_Asked]:
@@ -148,6 +149,8 @@ async def _open_sets(suite: Suite, held: AsyncExitStack) -> list[_Asked]:
             "index": one.index or None,
             "index_fingerprint": await find_fingerprint(searchers[one.index]),
         }
+        if one.hide_answers:  # results of before there was such a setting have none
+            settings["hide_answers"] = True
         found.append(_Asked(one.name, questions, searchers[one.index], settings))
     return found
 
@@ -197,6 +200,7 @@ def _make_cell(model: _Model, method: SuiteMethod, asked: _Asked, seed: int, out
         dialect=method.chosen,
         style=method.style,
         evidence=method.evidence,
+        abstention=method.abstention,
         limits=method.limits,
         usual=usual_limits,
         untaught_abstain=False,
@@ -204,6 +208,9 @@ def _make_cell(model: _Model, method: SuiteMethod, asked: _Asked, seed: int, out
     dialect = method.chosen or model.notes.dialect or "tool-call"
     searcher, about = asked.searcher, dict(asked.settings)
     if dialect in FROM_MEMORY:
+        if "hide_answers" in about:
+            said = f"sets: {asked.name} hides passages with answers, and {method.name} is shown none"
+            raise BadInput(said, hint=f"hide_answers in another suite, without {method.name}")
         searcher, about = NoSearcher(), about | {"index": None, "index_fingerprint": ""}
     elif isinstance(searcher, NoSearcher):
         raise BadInput(f"sets: {asked.name} has no index, and {method.name} searches", hint="index: DIR")

@@ -51,6 +51,8 @@ _Split = Annotated[str, Meta(extra={"names": SPLITS})]
 class SuiteSet(Struct, frozen=True, forbid_unknown_fields=True):
     """A set of questions and what is searched to answer them; `expect` names a public split whose size it must have.
 
+    With `hide_answers`, each question is asked a second time without the passages that contain its answers.
+
     SuiteSet(name="nq", questions="nq.jsonl", index="wiki-index", limit=1000, expect="nq")
     """
 
@@ -59,6 +61,7 @@ class SuiteSet(Struct, frozen=True, forbid_unknown_fields=True):
     index: str = ""
     limit: PositiveInt | None = None
     expect: str = ""
+    hide_answers: bool = False
 
 
 class SuiteModel(Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,7 +79,8 @@ class SuiteModel(Struct, frozen=True, forbid_unknown_fields=True):
 class SuiteMethod(Struct, frozen=True, forbid_unknown_fields=True):
     """A dialect with its limits, for some of the models (none: for all).
 
-    Without `dialect`, the method's name is one; if it is none, a model is asked as it was trained.
+    Without `dialect`, the method's name is one; if it is none, a model is asked as it was trained. With `abstention`,
+    it may say that the documents do not answer; by default, if the model was taught to.
 
     SuiteMethod(name="ours", dialect="search-r1", models=("evolved",), limits={"max_turns": 7})
     """
@@ -87,6 +91,7 @@ class SuiteMethod(Struct, frozen=True, forbid_unknown_fields=True):
     limits: dict[str, int | bool] = {}
     style: PromptStyle | None = None
     evidence: bool | None = None
+    abstention: bool | None = None
 
     @property
     def chosen(self) -> str | None:

@@ -18,12 +18,14 @@ from statistics import fmean
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from quaere.api.evaluation import ABSTENTION_HEAD, abstention_cells
 from quaere.api.printing import as_json, between, count, plain_table, wide_console
 from quaere.chat.terminal_text import printable
 from quaere.disk import write_file
 from quaere.evaluation.intervals import Interval
+from quaere.evaluation.qa.abstaining import AbstentionScore
 from quaere.evaluation.qa.scores import Evaluation
 
 _HEAD = ("model", "method", "questions", "EM %", "F1 %", "searches", "tokens", "answered %", "minutes")
@@ -33,7 +35,8 @@ _MEAN_HEAD = ("model", "method", "EM %", "F1 %")
 class Row(Struct, frozen=True):
     """The result of a model with a method on a set, and all that it depends on.
 
-    `differs` are what the set has changed since: ("index",), ("questions",) or both.
+    `differs` are what the set has changed since: ("index",), ("questions",) or both. `abstention` is None if
+    nothing is known of it.
 
     Row(set="dev", model="base", method="rag", num_questions=500, exact_match=Interval(...), f1=Interval(...),
         mean_searches=1.0, mean_tokens=14.2, answered=0.98, seconds=41.5, settings={"weights": "5f2c...", ...})
@@ -52,6 +55,7 @@ class Row(Struct, frozen=True):
     settings: dict[str, Any]
     differs: tuple[str, ...] = ()
     num_failed: int = 0  # episodes in which the model or a search failed; each counts as wrong
+    abstention: AbstentionScore | None = None
 
 
 class Part(Struct, frozen=True):
@@ -84,6 +88,7 @@ def make_row(set: str, model: str, method: str, found: Evaluation, differs: tupl
         settings=settings,
         differs=differs,
         num_failed=sum(one.end == "failed" or one.search_failed for one in found.questions),
+        abstention=structs.replace(score.abstention, by_kind={}) if score.abstention else None,
     )
 
 
@@ -91,9 +96,15 @@ def make_row(set: str, model: str, method: str, found: Evaluation, differs: tupl
 
 
 def make_tables(rows: Sequence[Row]) -> list[Part]:
-    """A table for each set and, of several, one of the means over them."""
+    """A table for each set, one of its abstention where that is known and, of several sets, one of the means."""
     sets = list(dict.fromkeys(row.set for row in rows))
-    parts = [_table_of([row for row in rows if row.set == name], name) for name in sets]
+    parts = []
+    for name in sets:
+        found = [row for row in rows if row.set == name]
+        parts.append(_table_of(found, name))
+        abstaining = [(row.model, row.method, *abstention_cells(row.abstention)) for row in found if row.abstention]
+        if abstaining:
+            parts.append(Part(f"{name}: abstention", ("model", "method", *ABSTENTION_HEAD), abstaining))
     return [*parts, _mean_table(rows, sets)] if len(sets) > 1 else parts
 
 
