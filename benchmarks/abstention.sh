@@ -41,7 +41,7 @@ ask() {  # what (form-0, docs-0), index, questions, perhaps "prompt"
     if [[ -n ${ATTEMPTS:-} ]]; then what+=(--attempts "$ATTEMPTS" --min-confidence 0); fi
     quaere eval "${what[@]}" --questions "$3" --index "$OUT/$2-index" "${LIMITS[@]}" --max-searches 6 --max-rows "$EVAL_ROWS" \
         --no-evidence --hide-answers --name "$1${4:+-$4}" \
-        --out "$OUT/$1${4:+-$4}${ATTEMPTS:+-voted}-$(basename "${3%.jsonl}").json"
+        --out "$OUT/$1${4:+-$4}${ATTEMPTS:+-voted-$ATTEMPTS}-$(basename "${3%.jsonl}").json"
 }
 
 "$@"

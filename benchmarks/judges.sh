@@ -6,12 +6,13 @@
 #   bash benchmarks/judges.sh cold docs                     # OUT/cold-SEED: scores taught on the pages of docs, by evidence
 #   ONLY_SCORES=1 bash benchmarks/judges.sh cold docs       # with loss on the scores alone: the rest is forgotten
 #   bash benchmarks/judges.sh cold docs shuffled            # OUT/cold-shuffled-SEED, the control: scores of other searches
-#   bash benchmarks/judges.sh learn docs ARM                # OUT/ARM-SEED: STEPS x 64 x 8 from START (form-SEED), by exact match
+#   bash benchmarks/judges.sh learn docs ARM                # OUT/ARM-SEED: STEPS x 64 x 8 from form-SEED (pcar: cold-SEED), by exact match
+#   START=cold-0 bash benchmarks/judges.sh learn docs loop  # OUT/loop-from-cold-0-SEED: pcar's control
 #   bash benchmarks/judges.sh ask oracle-SEED docs exam.jsonl            # OUT/oracle-SEED-exam.json and its items file
 #   bash benchmarks/judges.sh ask cold-SEED docs exam.jsonl evalact      # a model that was not reinforced: name its dialect
 #
 # Arms: search-r1; gain (search-r1 with information gain); loop (evalact without PCAR); oracle, permuted (PCAR with scores by evidence, and
-# the same in random order); pcar (its own scores, epsilon 1; START=cold-SEED), pcar-sharp (epsilon 1e-6), pcar-permuted (pcar's scores in
+# the same in random order); pcar (its own scores, epsilon 1), pcar-sharp (epsilon 1e-6), pcar-permuted (pcar's scores in
 # random order); brier (loop with the scoring rule); notes, unpaid, floor, grounded (evalrar: bonus as published, none, with a least
 # deviation, and for grounded notes alone). `ask` in evalact also prints how well the scores agree with the evidence, and writes the scored
 # searches to OUT/WHAT-QUESTIONS.scores.jsonl.
@@ -38,15 +39,16 @@ cold() {  # name, perhaps "shuffled"
     local more=() questions
     questions=$(answerable "$1" "cold${2:+-$2}")
     if [[ ${2:-} == shuffled ]]; then more=(--shuffle-scores); fi
-    quaere warmup evalact --model "${START:-$OUT/form-$SEED}" --index "$OUT/$1-index" --questions "$questions" \
+    quaere warmup evalact --model "$OUT/${START:-form-$SEED}" --index "$OUT/$1-index" --questions "$questions" \
         "${TEACH[@]}" "${LIMITS[@]}" --most "$MOST" --attempts 3 --max-rows "$MAX_ROWS" --epochs 1 \
         ${ONLY_SCORES:+--scores-only} "${more[@]}" \
         --out "$OUT/cold${2:+-$2}-$SEED"
 }
 
 learn() {  # name, arm
-    local recipe=evalact how=() questions
-    questions=$(answerable "$1" "$2")
+    local recipe=evalact how=() questions start=form-$SEED name=$2${START:+-from-$START}
+    questions=$(answerable "$1" "$name")
+    if [[ $2 == pcar* ]]; then start=cold-$SEED; fi
     case $2 in
         search-r1) recipe=search-r1 ;;
         gain) recipe=search-r1 how=(--set solver.information_gain="$GAIN") ;;
@@ -64,8 +66,8 @@ learn() {  # name, arm
         *) echo "no arm $2" >&2; exit 2 ;;
     esac
     if [[ $recipe == evalact ]]; then how+=(--set solver.limits.max_turns=14); else how+=(--set solver.limits.max_turns=7); fi
-    quaere evolve "$recipe" --model "${START:-$OUT/form-$SEED}" --questions "$questions" --index "$OUT/$1-index" \
-        --out "$OUT/$2-$SEED" --preset large-gpu --set seed="$SEED" --set checkpoints.every=13 --set validation.questions=0 \
+    quaere evolve "$recipe" --model "$OUT/${START:-$start}" --questions "$questions" --index "$OUT/$1-index" \
+        --out "$OUT/$name-$SEED" --preset large-gpu --set seed="$SEED" --set checkpoints.every=13 --set validation.questions=0 \
         --set solver.steps="$STEPS" --set solver.max_draws=3 --set solver.answer_score=exact_match \
         --set solver.limits.sequence_tokens=6144 --set solver.limits.tool_response_tokens=700 "${how[@]}" ${SETTINGS:-}
 }

@@ -14,13 +14,15 @@
 #   bash benchmarks/proposer.sh ask docs-on-gated-SEED docs exam.jsonl
 #
 # Too few pass? The second warm-up also learns from what passed: HARD=$OUT/again PASSED=$OUT/docs-yield-SEED-passed.jsonl before
-# `lessons docs`, then HARD=$OUT/again before `harden-yield docs again`. `propose` ends at once if less than a tenth of OUT/docs-yield-SEED
-# passes; UNTRAINED=again asks that of OUT/docs-again-SEED, and FORCE=1 asks nothing.
+# `lessons docs`, then HARD=$OUT/again before `harden-yield docs again`, and HARD=$OUT/again UNTRAINED=again before `propose`, which ends at
+# once if less than a tenth of OUT/docs-UNTRAINED-SEED (yield by default) passes; FORCE=1 asks nothing.
 #
 # TASK=reword gives the proposer the page that describes a name, so that it does not search for one.
 #
 # `harden-yield` and `propose` end with a table of the gates and examples, OUT/NAME-ARM-SEED.txt, and the kept questions,
-# OUT/NAME-ARM-SEED.jsonl. START is the model that `practice` begins with; PRACTICE_STEPS are its steps of 64 x 8.
+# OUT/NAME-ARM-SEED.jsonl. START is the model that `practice` begins with; PRACTICE_STEPS are its steps of 64 x 8. No
+# question is drawn more than three times, so 600 are needed for 26 steps: NUM=300 PRACTICE_STEPS=13 gives arms with fewer the same
+# number of questions and of steps.
 set -euo pipefail
 : "${OUT:?}"
 SEED=${SEED:-0} STEPS=${STEPS:-40} CANDIDATES=${CANDIDATES:-1000} PRACTICE_STEPS=${PRACTICE_STEPS:-26} EVAL_ROWS=${EVAL_ROWS:-256}
@@ -76,6 +78,10 @@ propose() {  # name, perhaps an arm
 practice() {  # name, arm whose questions are practised
     local questions=$OUT/$1-$2-$SEED.jsonl
     if [[ $2 == fresh ]]; then questions=$OUT/$1-fresh.jsonl; fi
+    if [[ -n ${NUM:-} ]]; then
+        shuf -n "$NUM" --random-source=<(yes "$SEED") "$questions" > "$OUT/$1-$2-$SEED-$NUM.jsonl"
+        questions=$OUT/$1-$2-$SEED-$NUM.jsonl
+    fi
     quaere evolve drzero --model "$START" --index "$OUT/$1-index" --out "$OUT/$1-on-$2-$SEED" "${RUN[@]}" \
         --set proposer.steps=0 --set generation.candidates=0 --set generation.given="$questions" --set generation.attempts=0 \
         --set solver.steps="$PRACTICE_STEPS" --set solver.max_draws=3 --set checkpoints.every=13 ${SETTINGS:-}
