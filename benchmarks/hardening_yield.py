@@ -4,6 +4,7 @@
         --set generation.given=checked.jsonl --set generation.candidates=1000 --model warm --index I --out run
     python benchmarks/hardening_yield.py run --examples 3 --kept hard.jsonl
     python benchmarks/hardening_yield.py run --at-least 0.1     # ends with exit code 1 if fewer pass every gate
+    python benchmarks/hardening_yield.py trained --untrained run    # from how many kept questions on its training pays
 
 Only the generation's questions count, whose facts are held out from the proposer's training. `--kept` writes those that
 passed every gate and that the solver answers sometimes; `--passed` all that passed; `--lessons` these as chains with
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,6 +77,39 @@ def find_lack(made: Sequence[Candidate], at_least: float) -> str:
     return f"{num} of {len(made)} rewordings pass the gate, below {at_least:.0%}: too few to train on"
 
 
+def find_break_even(num_trained: int, before: float, after: float) -> float:
+    """The number of kept questions from which on training a proposer takes fewer proposals than it spares.
+
+    A kept question takes 1 / yield proposals; infinite if the yield did not rise.
+
+    find_break_even(600, before=0.1, after=0.4) == 80.0      # 800 proposals untrained; 600 and 200 trained
+    """
+    if after <= before:
+        return float("inf")
+    return num_trained / (1 / before - 1 / after) if before else 0.0
+
+
+def say_break_even(run: Run, untrained: Path, after: float) -> str:
+    """One line: what training took, and from how many kept questions on it pays."""
+    num_trained = int(sum(one.value for one in run.metrics("cost/proposer_episodes")))
+    with Run.open(untrained) as other:
+        before = find_yield(list_made(other, None))
+    least = find_break_even(num_trained, before, after)
+    pays = f"pays from {least:,.0f} kept questions on" if math.isfinite(least) else "does not pay"
+    return f"training took {num_trained:,} proposals, yield {before:.1%} -> {after:.1%}: it {pays}"
+
+
+def list_made(run: Run, iteration: int | None) -> list[Candidate]:
+    """The finished rewordings of an iteration, or of all."""
+    every = run.candidates(iteration=iteration)
+    return [item for item in every if not item.given and item.reason not in ("unfinished", "spoiled")]
+
+
+def find_yield(made: Sequence[Candidate]) -> float:
+    """Share of the rewordings that were kept."""
+    return sum(item.kept for item in made) / max(1, len(made))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
@@ -83,16 +118,18 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, help="file for the questions that the solver answers sometimes")
     parser.add_argument("--passed", type=Path, help="file for all questions that passed the gate")
     parser.add_argument("--lessons", type=Path, help="file for what passed the gate, as `split_chains.py` reads it")
+    parser.add_argument("--untrained", type=Path, help="run of the untrained proposer, to say whether training pays")
     parser.add_argument("--at-least", type=float, default=0.0, help="share that must pass, for exit code 0")
     args = parser.parse_args()
     with Run.open(args.run) as run:
-        every = run.candidates(iteration=args.iteration)
-        made = [item for item in every if not item.given and item.reason not in ("unfinished", "spoiled")]
+        made = list_made(run, args.iteration)
         if not made:
             raise SystemExit(f"{args.run} has no rewordings")
         print("\n".join([f"{len(made)} rewordings", *make_table(made), *show_examples(run, made, args.examples)]))
         means = {f"gate/{name}": [round(one.value, 4) for one in run.metrics(f"gate/{name}")] for name in GATES}
         print(json.dumps(means | {"gate/yield": [round(one.value, 4) for one in run.metrics("gate/yield")]}))
+        if args.untrained:
+            print(say_break_even(run, args.untrained, find_yield(made)))
         if args.lessons:
             write_lines(args.lessons, make_lessons(run, made))
     for path, some in ((args.kept, [item for item in made if item.kept]), (args.passed, made)):

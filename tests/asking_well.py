@@ -36,7 +36,7 @@ DEEDS = {name: dict(zip(("built", "paid for"), _draw.sample(PEOPLE, 2), strict=T
 HELD = BRIDGES[64:]
 LIMITS = {**USUAL, "max_turns": 2}
 ASKED, KNOWN = 0.15, 0.3  # shares of the lessons: proposals that ask who paid, and right answers to that
-STEPS, BATCH, CANDIDATES = 40, 16, 64
+STEPS, BATCH, CANDIDATES = 60, 16, 64
 ARMS = {
     "untrained": {"proposer.steps": 0},
     "trained": {},
@@ -133,7 +133,7 @@ def practise(paths, folder, seed, arm, **changes):
         "generation.candidates": CANDIDATES,
         "generation.batch": 64,
         "generation.attempts": 4,
-        "solver.steps": 40,
+        "solver.steps": 60,
         "solver.batch": 8,
         "solver.attempts": 6,
         "solver.max_draws": 0,

@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -494,6 +495,21 @@ def test_a_proposer_of_which_too_little_passes_is_not_trained(paths, tmp_path, q
     monkeypatch.setattr("sys.argv", ["hardening_yield.py", str(tmp_path / "run"), "--at-least", "0.6"])
     with pytest.raises(SystemExit, match=r"^1 of 2 rewordings pass the gate, below 60%: too few to train on"):
         hardening_yield.main()
+
+
+def test_training_pays_once_it_has_spared_more_proposals_than_it_took(paths, tmp_path, questions, monkeypatch, capsys):
+    """`benchmarks/hardening_yield.py --untrained`."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import hardening_yield
+
+    assert hardening_yield.find_break_even(600, 0.1, 0.4) == pytest.approx(80)
+    assert hardening_yield.find_break_even(600, 0.0, 0.4) == 0 and hardening_yield.find_break_even(1, 0.2, 0.2) == inf
+    config = make(paths, tmp_path, questions)
+    run(tmp_path / "run", config, monkeypatch)[0].close()
+    monkeypatch.setattr("sys.argv", ["hardening_yield.py", str(tmp_path / "run"), "--untrained", str(tmp_path / "run")])
+    hardening_yield.main()
+    num = config.proposer.steps * config.proposer.batch
+    assert f"training took {num} proposals, yield" in (said := capsys.readouterr().out) and "it does not pay" in said
 
 
 def test_an_untrained_proposer_rewords_every_fact_once(paths, tmp_path, questions, monkeypatch):
