@@ -218,7 +218,8 @@ async def move_queries(pupil):
     episodes = await run_all(policy, plays, 0, pupil.protocol)
     rights = [asks_right(episode, play) for episode, play in zip(episodes, plays, strict=True)]
     turns = {kind: [(number, 0) for number, right in enumerate(rights) if right is kind] for kind in (True, False)}
-    gains = measure_gains(Learner(copy.deepcopy(pupil.model), LearnerSettings()), pupil.renderer, episodes)
+    protocol, learner = open_solver("tool-call").protocol, Learner(copy.deepcopy(pupil.model), LearnerSettings())
+    gains = measure_gains(learner, pupil.renderer, protocol, episodes)
     means = {kind: sum(gains[number][0] for number, _ in some) / len(some) for kind, some in turns.items()}
 
     def right_over_wrong(model):

@@ -251,7 +251,7 @@ def give_credit(
     credits: list[list[Credit]] = solver.credit(episodes) if solver.credit else [[] for _ in episodes]
     if not config.information_gain:
         return credits
-    gains = measure_gains(step.learner, stage.actors.policy.renderer, episodes)
+    gains = measure_gains(step.learner, stage.actors.policy.renderer, solver.protocol, episodes)
     step.metrics |= describe_gains(gains)
     turns = [(number, place) for number, found in enumerate(gains) for place in found]
     values = [gains[number][place] for number, place in turns]
