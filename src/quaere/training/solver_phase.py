@@ -18,7 +18,7 @@ from quaere.grouping import grouped
 from quaere.objectives import DELTA
 from quaere.objectives.policy_gradient import Advantages, grpo
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, Episode, Question, SolveTask
+from quaere.records import Answer, Episode, Question
 from quaere.rewards.abstention import UNANSWERABLE, AbstentionRewards
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
@@ -361,8 +361,7 @@ class Validator:
         return Validated(fmean(ratings), len(scored), pvariance(ratings))
 
     def _rate(self, episode: Episode, exact_match: float) -> float:
-        assert isinstance(episode.task, SolveTask)
-        return self.abstention.of(episode.task.question) if self.abstention and episode.abstained else exact_match
+        return self.abstention.of(episode) if self.abstention and episode.abstained else exact_match
 
 
 def score_answer(episode: Episode) -> dict[str, float]:
