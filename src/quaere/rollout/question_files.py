@@ -63,8 +63,7 @@ def read_questions(
 def _read_rows(source: str | Path) -> Iterator[tuple[str, QuestionRow]]:
     if is_hub(source):
         return read_hub(source)
-    path = Path(source)
-    return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_file(path)
+    return _read_parquet(Path(source)) if is_table(source) else _read_file(Path(source))
 
 
 def _read_file(path: Path) -> Iterator[tuple[str, QuestionRow]]:
@@ -351,6 +350,11 @@ class HubQuestions(Struct, frozen=True):
 def is_hub(source: str | Path) -> bool:
     """True if questions are to be read from the hub, and not from a file: `is_hub("hub:acme/qa")`."""
     return str(source).startswith(PREFIX)
+
+
+def is_table(source: str | Path) -> bool:
+    """True for rows with columns, of the hub or a Parquet file: `is_table("train.parquet")`."""
+    return is_hub(source) or Path(source).suffix.lower() == ".parquet"
 
 
 def parse_hub(source: str | Path) -> HubQuestions:
