@@ -215,11 +215,11 @@ class Columns(Struct, frozen=True):
     def read(self, row: dict[str, Any]) -> QuestionRow | None:
         """The question of a row; None if it has no text, or the data set has answers and this row's are missing.
 
-        An empty list of answers is not missing: it says that there is none, as in SQuAD 2.0.
+        An empty list of answers is not missing: it says that there is none, as in SQuAD 2.0. One of aliases is no such.
         """
         text = next(_texts(row[self.question]), "")
         answers = tuple(dict.fromkeys(answer for name in self.answers for answer in _texts(row[name])))
-        is_missing = self.answers and not answers and not any(_says_none(row[name]) for name in self.answers)
+        is_missing = self.answers and not answers and not _says_none(row[self.answers[0]])
         if not text or is_missing:
             return None
         name, group = (value if isinstance(value, str | int) else None for value in map(row.get, (self.id, self.set)))
