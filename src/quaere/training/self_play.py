@@ -230,10 +230,11 @@ def _check_curriculum(config: SelfPlayConfig, training: TrainingRun, step: Step)
     stored = training.store.candidates(kept=True)
     kept = [candidate for candidate in stored if candidate.iteration == step.iteration]
     kept += [candidate for candidate in step.candidates if candidate.kept]  # not stored yet
-    measured = measure_overlap(kept, [candidate for candidate in stored if candidate.iteration < step.iteration])
+    earlier = [candidate for candidate in stored if candidate.iteration < step.iteration]
+    measured = measure_overlap(kept, earlier, is_written=count_batches(config.generation, config.proposer) > 0)
     if step.iteration == 0:
         measured.pop("curriculum/overlap", None)  # there is nothing to overlap with
-    repeats = measure_repeats(kept, [candidate for candidate in stored if candidate.iteration < step.iteration])
+    repeats = measure_repeats(kept, earlier)
     step.metrics |= measured | repeats
     if "curriculum/new" in measured:
         step.alarms += check_curriculum(int(measured["curriculum/new"]), step.iteration, config.health)
@@ -297,18 +298,20 @@ def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate])
     }
 
 
-def measure_overlap(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> dict[str, float]:
+def measure_overlap(
+    kept: Sequence[Candidate], earlier: Sequence[Candidate], *, is_written: bool = True
+) -> dict[str, float]:
     """The number of kept questions that are new, and the share of kept questions that repeat an earlier one.
 
     The share is left out if no question was kept. A question repeats another if its words are the same, or if it rests
     on the same sentences; where these are unknown, if it asks for the same answer about the same document. Questions
-    that were given before and are given again repeat nothing; {} if there are no others.
+    that were given before and are given again are left out; {} if there are no others because none were to be written.
 
         measure_overlap([same, other], [same]) -> {"curriculum/new": 1.0, "curriculum/overlap": 0.5}
     """
     given = {normalise_answer(candidate.question) for candidate in earlier if candidate.given}
     new = [one for one in kept if not (one.given and normalise_answer(one.question) in given)]
-    if kept and not new:
+    if kept and not new and not is_written:
         return {}
     kept, known = new, {key for candidate in earlier for key in _keys(candidate)}
     num_new = sum(known.isdisjoint(_keys(candidate)) for candidate in kept)
