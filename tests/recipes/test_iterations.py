@@ -249,7 +249,9 @@ def test_what_is_given_again_repeats_nothing():
         measure_overlap([told, reworded, other], [told])["curriculum/new"] == 1
     )  # `other` has its answer and document
     assert measure_overlap([told], []) == {"curriculum/new": 1.0, "curriculum/overlap": 0.0}
-    assert remember_kept([told]) == set()
+    told = structs.replace(told, proof=(Evidence("halm", 16, 25, "said so."),))
+    assert remember_kept([told]) == {"who built it"}  # a later proposer is not to repeat it
+    assert remember_kept([told], given_again=True) == set()
 
 
 @pytest.mark.parametrize(("num_asked", "expected"), [(8, ["curriculum"]), (0, [])])

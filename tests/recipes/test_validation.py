@@ -43,7 +43,7 @@ SCORES = {0: [0.2, 0.3, 0.5, 0.5, 0.4], 1: [0.9, 0.1, 0.2, 0.3, 0.1]}
 def forgetful():
     """Later iterations may ask the same again: the village has too few questions for several validations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quaere.recipes.drzero.remember_kept", lambda earlier: set())
+        patch.setattr("quaere.recipes.drzero.remember_kept", lambda earlier, **_: set())
         yield
 
 

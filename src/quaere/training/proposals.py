@@ -254,13 +254,14 @@ def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
     return {normalise_answer(item.question) for item in candidates if passed(item)}
 
 
-def remember_kept(earlier: Sequence[Candidate]) -> set[str]:
+def remember_kept(earlier: Sequence[Candidate], *, given_again: bool = False) -> set[str]:
     """What a new question must not repeat of earlier iterations, for `seen`: words and sentences of kept questions.
 
-    Given questions are left out, since an iteration may be given the same again, and what is reworded is given.
+    Sentences of given questions are left out, since what is reworded is given; so are their words if they are
+    `given_again`, since each iteration then adds them itself.
     """
-    kept = [item for item in earlier if item.kept and not item.given]
-    return {normalise_answer(item.question) for item in kept} | {item.sentences for item in kept} - {""}
+    words = {normalise_answer(item.question) for item in earlier if item.kept and not (given_again and item.given)}
+    return words | {item.sentences for item in earlier if item.kept and not item.given} - {""}
 
 
 def judge_attempts(num_right: int, num_attempts: int, num_easy: int = 0) -> DropReason:
