@@ -99,8 +99,7 @@ class Proposed(Struct, frozen=True):
     @property
     def sentences(self) -> str:
         """The sentences that the question rests on (`name_sentences`); "" if unknown."""
-        proof = self.question.evidence if self.question else ()
-        return name_sentences(proof or (self.evidence and (self.evidence,)) or ())
+        return name_sentences(self.question.evidence if self.question else (), self.evidence)
 
     @property
     def is_verbatim(self) -> bool:
