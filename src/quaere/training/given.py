@@ -19,7 +19,7 @@ from msgspec import field, structs
 
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import check_evidence
-from quaere.dialects.registry import UNTRAINED, taught_name
+from quaere.dialects.registry import UNTRAINED, open_solver, taught_name
 from quaere.errors import BadInput
 from quaere.records import Candidate, Evidence, Question
 from quaere.rewards.answers import contains, find_alternative, gives_away
@@ -374,7 +374,8 @@ async def train_practice(
     questions, phase = read_questions(store.path / QUESTIONS), config.solver
     solver = solver_of(phase, config.prompts)
     async with open_run(config, ROLES, reporter) as opened:
-        known = keep_known(questions, opened.read_document) if solver.measure else questions
+        is_judged = open_solver(phase.dialect).measure is not None  # abstaining, which has measures too, judges none
+        known = keep_known(questions, opened.read_document) if is_judged else questions
         if num := sum(one != other for one, other in zip(known, questions, strict=True)):
             said = "name documents that the index does not have: their searches are judged by the answers"
             reporter.note(f"{num} of {len(questions)} questions {said}")
