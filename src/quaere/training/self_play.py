@@ -18,7 +18,7 @@ from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.proposals import GRPO_ROLLOUTS, ProposerConfig
 from quaere.training.rollouts import Stage
 from quaere.training.run_setup import plan_memory
-from quaere.training.settings import RunConfig, ValidationSettings, check_hops, check_limits, check_run
+from quaere.training.settings import HardeningConfig, RunConfig, ValidationSettings, check_hops, check_limits, check_run
 from quaere.training.solver_phase import SolverConfig, check_solver, plan_validation
 from quaere.training.step import Step, mean_of
 from quaere.training.training_run import TrainingRun
@@ -118,6 +118,10 @@ def check_self_play(config: SelfPlayConfig) -> None:
         raise BadInput("stop_after compares validations: set validation.questions=64 and solver.steps=50 or so as well")
     if proposer.is_hardening:
         _check_hardening(proposer, generation)
+    elif proposer.hardening != HardeningConfig():
+        raise BadInput(
+            "proposer.hardening has no effect with proposer.task=propose: set proposer.task=harden or reword"
+        )
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
     check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
