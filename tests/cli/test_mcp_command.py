@@ -37,6 +37,8 @@ def test_without_the_extra_one_line_says_what_to_install(index, monkeypatch, cap
     [
         (["--index", "missing"], "missing does not exist"),
         (["--index", "{index}", "--model", "no-such-model"], "no-such-model"),
+        (["--index", "{index}", "--attempts", "8"], "--attempts and --min-confidence need an agent"),
+        (["--index", "{index}", "--min-confidence", "0"], "--attempts and --min-confidence need an agent"),
         (["--index", "{index}", "--http", "--host", "0.0.0.0", "--port", "0"], "an API key is required"),
     ],
 )

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -11,6 +12,8 @@ import pytest
 import tiny
 from preloaded import start_command
 from quaere.cli.main import main
+from quaere.cli.serve import _open_policy
+from quaere.errors import BadInput
 from quaere.search.index_build import build_index
 
 
@@ -83,8 +86,17 @@ def test_serve_with_an_index_answers_from_it(folder, tmp_path):
         (["--model", "smollm2-135m", "--max-rows", "0"], "--max-rows must be at least 1"),
         (["--model", "smollm2-135m", "--index", "nowhere"], "nowhere does not exist"),
         (["--model", "./nowhere"], "nowhere"),
+        (["--model", "smollm2-135m", "--attempts", "8"], "--attempts and --min-confidence need an agent"),
+        (["--model", "smollm2-135m", "--min-confidence", "0.5"], "--attempts and --min-confidence need an agent"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(given, said, capsys):
     assert main(["serve", *given]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_proposer_s_run_answers_no_question_several_times(monkeypatch):
+    monkeypatch.setattr("quaere.cli.options.find_weights", lambda args, run: SimpleNamespace(role="proposer"))
+    args = SimpleNamespace(model=None, run_name="r", index="docs-index", attempts=8, min_confidence=None)
+    with pytest.raises(BadInput, match="--attempts and --min-confidence need an agent"):
+        _open_policy(args)

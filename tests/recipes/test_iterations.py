@@ -1,6 +1,7 @@
 """Iterations that go on: the optimizer and documents of the proposer, and what a curriculum adds to earlier ones."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -21,8 +22,16 @@ from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.learner import OPTIMIZER_FILE
 from quaere.training.proposals import ProposerConfig, remember_kept
 from quaere.training.rollouts import draw_tasks
-from quaere.training.self_play import GenerationConfig, measure_overlap, measure_repeats, place_tasks
+from quaere.training.self_play import (
+    GenerationConfig,
+    SelfPlayConfig,
+    _check_curriculum,
+    measure_overlap,
+    measure_repeats,
+    place_tasks,
+)
 from quaere.training.settings import HealthSettings
+from quaere.training.step import Step
 from village_runs import Told, make_config, make_quoting, run_drzero, run_eve
 
 CARRIED = "carried-proposer.safetensors"
@@ -234,12 +243,32 @@ def test_a_question_about_the_same_sentences_is_not_new():
 def test_what_is_given_again_repeats_nothing():
     told = structs.replace(candidate("Who built it?"), scores={"given": 1.0})
     reworded, other = candidate("Who was it that paid?", "Oss"), structs.replace(told, question="Who paid?")
-    assert measure_overlap([told], [told]) == {}
+    assert measure_overlap([told], [told], is_written=False) == {}
+    assert measure_overlap([told], [told]) == {"curriculum/new": 0.0}  # the proposer wrote none that was kept
     assert (
         measure_overlap([told, reworded, other], [told])["curriculum/new"] == 1
     )  # `other` has its answer and document
     assert measure_overlap([told], []) == {"curriculum/new": 1.0, "curriculum/overlap": 0.0}
-    assert remember_kept([told]) == set()
+    told = structs.replace(told, proof=(Evidence("halm", 16, 25, "said so."),))
+    assert remember_kept([told]) == {"who built it"}  # a later proposer is not to repeat it
+    assert remember_kept([told], given_again=True) == set()
+
+
+@pytest.mark.parametrize(("num_asked", "expected"), [(8, ["curriculum"]), (0, [])])
+def test_a_proposer_that_writes_nothing_beside_questions_given_again_is_an_alarm(num_asked, expected):
+    """With nothing to be written, there is nothing to warn of."""
+    told = structs.replace(candidate("Who built it?"), scores={"given": 1.0})
+    again = structs.replace(told, iteration=1)
+    training = SimpleNamespace(store=SimpleNamespace(candidates=lambda kept: [told, again]))
+    config = SelfPlayConfig(
+        model="m",
+        index="i",
+        proposer=ProposerConfig(steps=0),
+        generation=GenerationConfig(candidates=num_asked, given="told.jsonl", given_again=True),
+    )
+    step = Step(9, 1, "generation", 0, 0, None)
+    _check_curriculum(config, training, step)
+    assert [alarm.kind for alarm in step.alarms] == expected
 
 
 WORDS = st.sampled_from(["Who built it?", "who built it", "Who paid?", "When?", "Where?"])

@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from quaere.errors import BadInput
@@ -67,6 +69,21 @@ def test_what_cannot_be_learned_from_is_refused(source, tmp_path):
     with pytest.raises(BadInput, match="question q1 cannot be trained on") as caught:
         read_source(str(tmp_path / "open.jsonl"))
     assert "each line needs" in caught.value.hint  # a file of questions alone
+
+
+def test_rows_of_a_table_without_an_answer_are_left_out_of_training(tmp_path):
+    rows = [{"question": "Who?", "answers": ["Venn"]}, {"question": "Why?", "answers": []}]
+    for name, some in (("some", rows), ("none", rows[1:])):
+        table = pyarrow.Table.from_pylist(
+            some, pyarrow.schema({"question": pyarrow.string(), "answers": pyarrow.list_(pyarrow.string())})
+        )
+        pyarrow.parquet.write_table(table, tmp_path / f"{name}.parquet")
+    source = str(tmp_path / "some.parquet")
+    assert [question.text for question in read_source(source)] == ["Who?"]
+    assert [question.text for question in read_source(source, answered=False)] == ["Who?", "Why?"]
+    with pytest.raises(BadInput, match="question q1 cannot be trained on") as caught:
+        read_source(str(tmp_path / "none.parquet"))
+    assert "a data set needs a column called" in caught.value.hint
 
 
 def test_documents_are_kept_if_all_of_them_can_be_read():

@@ -262,9 +262,9 @@ def test_stopped_it_ends_with_the_same_weights_and_store(weighing_paths, tmp_pat
     assert contents(tmp_path / "stopped") == contents(tmp_path / "straight")
 
 
-@pytest.mark.parametrize("dialect", ["evalact", "search-r1"])
-def test_documents_that_the_index_lacks_judge_no_search(weighing_paths, tmp_path, dialect):
-    """They would call every search bad; a dialect that scores searches says so."""
+@pytest.mark.parametrize(("dialect", "allowed"), [("evalact", False), ("search-r1", False), ("search-r1", True)])
+def test_documents_that_the_index_lacks_judge_no_search(weighing_paths, tmp_path, dialect, allowed):
+    """They would call every search bad; a dialect that scores searches says so, and one that may abstain does not."""
     index, model, questions = weighing_paths
     rows = [json.loads(line) for line in questions.read_text(encoding="utf-8").splitlines()]
     named = [
@@ -272,7 +272,8 @@ def test_documents_that_the_index_lacks_judge_no_search(weighing_paths, tmp_path
     ]
     given = tmp_path / "given.jsonl"
     given.write_text("".join(json.dumps(row) + "\n" for row in named), encoding="utf-8")
-    told, config = Told(), make_practice(dialect, (index, model, given), "solver.steps=1")
+    changes = "solver.steps=1", f"solver.abstention.allowed={str(allowed).lower()}"
+    told, config = Told(), make_practice(dialect, (index, model, given), *changes)
     run_practice(tmp_path / "run", dialect, config, told).close()
     said = [note for note in told.notes if "the index does not have" in note]
     start = "8 of 32 questions name documents that the index does not have: their searches are judged by the answers"

@@ -43,7 +43,7 @@ SCORES = {0: [0.2, 0.3, 0.5, 0.5, 0.4], 1: [0.9, 0.1, 0.2, 0.3, 0.1]}
 def forgetful():
     """Later iterations may ask the same again: the village has too few questions for several validations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quaere.recipes.drzero.remember_kept", lambda earlier: set())
+        patch.setattr("quaere.recipes.drzero.remember_kept", lambda earlier, **_: set())
         yield
 
 
@@ -348,12 +348,13 @@ STOPPING = {**LOOP, "iterations": 4, "solver.steps": 1, "proposer.steps": 0, "st
 
 
 def run_rated(folder, config, curve):
-    """A run whose validations rate the solver so, by iteration: at the start and after the last step."""
+    """A run whose validations rate the solver so, by iteration: at the start and after the last step, or not at all."""
     score = Validator._score
 
     async def scored(self, step, name):
         await score(self, step, name)
-        return Validated(curve[step.iteration][name == "validation"], 8)
+        rated = curve[step.iteration]
+        return Validated(rated[name == "validation"], 8) if rated else None
 
     told = Told()
     with pytest.MonkeyPatch.context() as patch:
@@ -379,6 +380,12 @@ def test_a_run_stops_when_validation_no_longer_rises(paths, tmp_path):
     for changes in ({"validation.questions": 0}, {"solver.steps": 0}):
         with pytest.raises(BadInput, match="stop_after compares validations"):
             check_self_play(make_config(paths, **{"stop_after": 1, **changes}))
+
+
+def test_an_iteration_that_is_not_validated_counts_neither_way(paths, tmp_path):
+    told = run_rated(tmp_path / "run", make_config(paths, **STOPPING), [(0.6, 0.6), None, (0.6, 0.5), (0.2, 0.9)])
+    said = "stopped after iteration 3: validation no longer rises (0.600 to 0.600, 0.600 to 0.600)"
+    assert said in told.notes
 
 
 def test_an_iteration_that_keeps_nothing_did_not_rise(paths, tmp_path, monkeypatch):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
+from quaere.rewards.answers import exact_match_score, f1_score, match_as_written, normalise_answer
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,12 @@ def test_f1_by_hand():
 )
 def test_yes_and_no_get_no_partial_credit(answer, accepted, expected):
     assert f1_score(answer, accepted) == pytest.approx(expected)
+
+
+def test_an_answer_as_written_is_found_as_whole_words_and_an_empty_one_nowhere():
+    assert match_as_written("Orsolya Venn").search("Orsolya\nVenn's bridge") and match_as_written("9").search("9, 8")
+    assert not match_as_written("9").search("3.9") and not match_as_written("9").search("19")
+    assert not any(match_as_written(empty).search(text) for empty in ("", " \n") for text in ("", "Some text."))
 
 
 words = st.lists(st.sampled_from(["yes", "no", "noanswer", "Yes!", "x", "the"]), max_size=4).map(" ".join)

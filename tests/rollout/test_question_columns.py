@@ -86,6 +86,7 @@ def test_an_empty_list_of_answers_says_that_there_is_none(empty: object) -> None
 @pytest.mark.parametrize("empty", [None, {"value": "", "aliases": []}, {"value": None}, {}, "", [""], " "])
 def test_a_row_without_an_answer_is_left_out_where_others_have_one(empty: object) -> None:
     assert read({"question": "Who?", "answers": empty}) is None
+    assert read({"question": "Who?", "answer": empty, "answer_aliases": []}) is None
     assert read({"question": " ", "answers": ["Venn"]}) is None
     assert not read({"question": "Who?"}).names_answers  # open questions have no column of answers
 

@@ -703,6 +703,7 @@ def test_settings_that_contradict_each_other_are_refused(paths, tmp_path, questi
         "shows the page of each question": {"proposer.document": False},
         "has no format reward": {"proposer.reward.format_weight": 0.25},
         "set generation.candidates=256": {"proposer.steps": 0, "generation.candidates": 0},
+        "proposer.hardening has no effect": {"proposer.task": "propose", "proposer.hardening.tries": 2},
     }
     for said, changes in refused.items():
         with pytest.raises(BadInput, match=said):

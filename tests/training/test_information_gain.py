@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ import tiny
 from evaluated import QUESTION, answer, episode, evaluate, malformed, passage, search
 from evaluating import SEARCH as EVALUATED_SEARCH
 from evaluating import evaluate as write_evaluation
+from quaere.chat.protocol import Message
 from quaere.chat.renderer import Renderer
 from quaere.dialects.registry import open_solver
 from quaere.dialects.roles import Credit
@@ -30,6 +32,7 @@ from quaere.training.solver_phase import SolverConfig, give_credit
 from scripted import ScriptedSampler
 
 RENDERER = Renderer(tiny.tokenizer())
+PROTOCOL = open_solver("tool-call").protocol
 FOUND = passage("Orsolya Venn built it.")
 SEARCHES = {
     "search-r1": ["<search>Halm bridge</search>"],
@@ -53,68 +56,95 @@ class Told:
 # ------------------------------------------------------------------------------------------------------------ by hand
 
 
+def find_ends(played):
+    """Where the first and the last context of each search end, once the second is seen to be the turn and a reply."""
+    found = find_contexts(played, RENDERER, PROTOCOL)
+    ids = played.token_ids
+    for place, (before, written, after) in found.items():
+        end = played.turns[place].start + played.turns[place].num_tokens
+        assert written == (*ids[:end], *RENDERER.reply(Message("tool", ("No passage was found.",)), ids[end - 1]))
+        assert (before, after) == (ids[: len(before)], ids[: len(after)])
+    return {place: (len(before), len(after)) for place, (before, _, after) in found.items()}
+
+
 def test_contexts_end_before_and_after_each_result():
     # Six tokens of prompt; a turn has 3 + 4 tokens, and its reply 5.
     played = episode(search(FOUND), search(FOUND), answer("Venn"))
-    assert find_contexts(played) == {0: (13, 18), 1: (25, 30)}
-    assert find_contexts(episode(search(FOUND), evaluate(9.0), search(FOUND))) == {0: (13, 18), 2: (37, 42)}
-    assert find_contexts(episode(malformed(), search(FOUND), answer("Venn"))) == {1: (25, 30)}
-    assert find_contexts(episode(answer("Venn"))) == {}
-    assert find_contexts(episode(search(FOUND), question=structs.replace(QUESTION, answers=()))) == {}
+    assert find_ends(played) == {0: (6, 18), 1: (18, 30)}
+    assert find_ends(episode(search(FOUND), evaluate(9.0), search(FOUND))) == {0: (6, 18), 2: (18, 42)}
+    assert find_ends(episode(malformed(), search(FOUND), answer("Venn"))) == {1: (6, 30)}
+    assert find_ends(episode(answer("Venn"))) == {}
+    assert find_ends(episode(search(FOUND), question=structs.replace(QUESTION, answers=()))) == {}
+    # What opens the next turn for the policy is no part of a context.
+    opened = episode(search(FOUND), answer("Venn"), sizes=[(0, 3, 4, 5), (2, 1, 4, 5)])
+    assert find_ends(opened) == {0: (6, 18)}
     # A turn that failed has no tokens and says nothing about where it began.
     failed = structs.replace(malformed(), stop_reason="failed")
     whole = episode(search(FOUND), failed, sizes=[(0, 3, 4, 5), (0, 0, 0, 0)])
     broken = structs.replace(whole, turns=(whole.turns[0], structs.replace(whole.turns[1], start=0)))
-    assert find_contexts(broken) == {0: (13, 18)}
+    assert find_ends(broken) == {0: (6, 18)}
 
 
 def test_gains_by_hand():
-    # The log-probs are a hundredth of the length: each result has 5 tokens, whatever the turn and the answer have.
+    # The log-probs are a hundredth of the length: 12 tokens from the prompt or a result to the next result.
     told, played = Told(), episode(search(FOUND), search(FOUND), answer("Venn"))
     other = episode(answer("Venn"))
-    gains = measure_gains(told, RENDERER, [played, other, played])
-    assert gains == [{0: pytest.approx(-0.05), 1: pytest.approx(-0.05)}, {}, gains[0]]
-    # One call for all; equal contexts are read once.
+    gains = measure_gains(told, RENDERER, PROTOCOL, [played, other, played])
+    assert gains == [{0: pytest.approx(-0.12), 1: pytest.approx(-0.12)}, {}, gains[0]]
+    # One call for all; equal contexts are read once: the first result's is where the second search begins.
     (samples,) = told.calls
-    assert len(samples) == 4
+    assert len(samples) == 5
     target = RENDERER.encode_parts(("Orsolya Venn</answer>",))
     assert all(sample.token_ids[-len(target) :] == tuple(target) for sample in samples)
     assert all(sum(sample.loss_mask) == len(target) for sample in samples)
-    assert measure_gains(told, RENDERER, [other]) == [{}]
+    assert measure_gains(told, RENDERER, PROTOCOL, [other]) == [{}]
     assert describe_gains([{0: 2.0, 1: -1.0}, {}]) == {"gain/mean": 0.5, "gain/positive": 0.5}
     assert describe_gains([{}]) == {}
 
 
 class Echo:
-    """A learner to whom an answer is likelier (0, not -1) after a text that has it."""
+    """A learner that believes the last name in a text: log-prob 0 after the right one, -3 after another, else -1."""
 
     def score(self, samples):
         return [[self.rate(sample)] * sum(sample.loss_mask) for sample in samples]
 
     def rate(self, sample):
         ids = [token for token, flag in zip(sample.token_ids, sample.loss_mask, strict=True) if not flag]
-        return 0.0 if "Orsolya Venn" in RENDERER.decode(ids) else -1.0
+        names = re.findall("Orsolya Venn|Brod", RENDERER.decode(ids))
+        return (0.0 if names[-1] == "Orsolya Venn" else -3.0) if names else -1.0
 
 
-async def test_a_guess_before_a_useless_result_gains_nothing():
-    guess, plain = "<think>Perhaps Orsolya Venn.</think>", "<think>I look it up.</think>"
+async def test_no_guess_in_a_turn_is_paid():
+    thoughts = "I look it up.", "Perhaps Orsolya Venn.", "Surely Brod."
     ending = "<answer>Orsolya Venn</answer>"
-    scripts = [[thought + SEARCHES["search-r1"][0], ending] for thought in (guess, plain)]
-    useless, useful = (tiny.ListSearcher((text,)) for text in ("The Oss rises in Halm.", "Orsolya Venn built it."))
-    for searcher, expected in ((useless, [{0: 0.0}, {0: 0.0}]), (useful, [{0: 0.0}, {0: 1.0}])):
-        played = await play("search-r1", *scripts, searcher=searcher)
-        assert measure_gains(Echo(), RENDERER, played) == expected
+    scripts = [[f"<think>{thought}</think>{SEARCHES['search-r1'][0]}", ending] for thought in thoughts]
+    protocol = open_solver("search-r1", style="brief").protocol
+    for text, expected in (("Orsolya Venn built it.", [1.0, 0.0, 1.0]), ("The Oss rises in Halm.", [0.0, 0.0, -2.0])):
+        played = await play("search-r1", *scripts, searcher=tiny.ListSearcher((text,)))
+        gains = measure_gains(Echo(), RENDERER, protocol, played)
+        assert [found[0] for found in gains] == expected
+
+
+@given(st.lists(st.integers(-9, 0), min_size=5, max_size=5))
+def test_no_turn_raises_a_gain_above_the_rise_since_the_result_before(scores):
+    # The contexts, each once: prompt, turn, result, turn, result.
+    learner = SimpleNamespace(score=lambda samples: [[score] * 3 for score in scores])
+    played = episode(search(FOUND), search(FOUND), answer("Venn"))
+    (gains,) = measure_gains(learner, RENDERER, PROTOCOL, [played])
+    for place, (before, written, after) in enumerate((scores[:3], scores[2:])):
+        assert gains[place] == min(after - before, after - written)
 
 
 def test_the_first_accepted_answer_is_read_at_the_start_of_a_turn():
     renderer = SimpleNamespace(begin_turn=lambda text: f"</think>{text}", encode_parts=RENDERER.encode_parts)
     several = structs.replace(QUESTION, answers=(" ", "Venn", "Orsolya Venn"))
-    sample = answer_sample(episode(search(FOUND), question=several), 13, renderer)
+    played = episode(search(FOUND), question=several)
+    sample = answer_sample(played, played.token_ids[:13], renderer)
     assert RENDERER.decode(sample.token_ids[13:]) == "</think><answer>Venn</answer>"
 
 
 def test_credits_are_the_gains_relative_to_those_of_other_attempts_at_the_question():
-    # Of one question: gains -.05, -.05 and -.17 (a reply of 17 tokens); mean -.09, deviation .04 * sqrt(3).
+    # Of one question: gains -.12, -.12 and -.24 (a reply of 17 tokens); mean -.16, deviation .04 * sqrt(3).
     one = episode(search(FOUND), search(FOUND), answer("Venn"))
     two = episode(search(FOUND), answer("Venn"), sizes=[(0, 3, 4, 17), (0, 3, 4, 5)])
     alone = structs.replace(one, task=SolveTask(structs.replace(QUESTION, id="q2")), turns=one.turns[:1])
@@ -168,23 +198,31 @@ def naive_logprob(model, context, target):
 async def test_it_is_what_the_model_says_token_by_token_in_every_dialect(dialect):
     turns = SEARCHES[dialect]
     ending = "<answer>Orsolya Venn</answer>"
-    played = await play(dialect, [*turns, *turns, ending], [*turns, ending], [ending])
-    gains = measure_gains(Learner(tiny.model("llama", seed=1), LearnerSettings()), RENDERER, played)
+    scripts = [*turns, *turns, ending], [*turns, ending], [ending]
+    played, fruitless = [await play(dialect, *scripts, searcher=searcher) for searcher in (None, tiny.ListSearcher(()))]
+    protocol = open_solver(dialect, style="brief").protocol
+    gains = measure_gains(Learner(tiny.model("llama", seed=1), LearnerSettings()), RENDERER, protocol, played)
     assert [len(found) for found in gains] == [2, 1, 0]
     plain = tiny.model("llama", seed=1)
     opened, target = (
         RENDERER.tokenizer.encode(text, add_special_tokens=False) for text in ("<answer>", "Orsolya Venn</answer>")
     )
-    for one, found in zip(played, gains, strict=True):
+    for one, empty, found in zip(played, fruitless, gains, strict=True):
+        before = one.token_ids[: one.turns[0].start]
         for place, gain in found.items():
-            turn = one.turns[place]
-            until = one.token_ids[: turn.start + turn.num_tokens]
-            assert RENDERER.decode(until).endswith(turns[0][-12:])
-            before = naive_logprob(plain, [*until, *opened], target)
-            context = one.token_ids[: one.turns[place + 1].start]
-            assert RENDERER.decode(context[-60:]).rstrip().endswith("assistant")
-            after = naive_logprob(plain, [*context, *opened], target)
-            assert gain == pytest.approx(after - before, abs=2e-4)
+            written, replied = until_reply(one, place)[0], until_reply(empty, place)[1]
+            contexts = before, (*written, *replied), one.token_ids[: one.turns[place + 1].start]
+            assert all(RENDERER.decode(context[-60:]).rstrip().endswith("assistant") for context in contexts)
+            least, other, after = [naive_logprob(plain, [*context, *opened], target) for context in contexts]
+            assert gain == pytest.approx(after - max(least, other), abs=2e-4)
+            before = contexts[-1]
+
+
+def until_reply(played, place):
+    """The tokens of an episode up to the reply to a turn, and that reply."""
+    turn, following = played.turns[place : place + 2]
+    end = turn.start + turn.num_tokens
+    return played.token_ids[:end], played.token_ids[end : following.start]
 
 
 # -------------------------------------------------------------------------------------------------------------- credits

@@ -136,6 +136,8 @@ async def test_what_cannot_be_judged_is_left_out():
     unnamed = await attempt(3, ["bridge 7"], asked=structs.replace(question(3), answers=()))
     cut = structs.replace(unnamed, turns=unnamed.turns[:2], outcome=None, end="turn_limit")
     assert not (await judge([cut])).lessons.episodes
+    # One whose prompt filled the sequence has no turn at all.
+    assert not (await judge([structs.replace(cut, turns=(), end="sequence_limit")])).lessons.episodes
 
 
 async def test_a_right_abstention_says_that_its_searches_found_nothing():

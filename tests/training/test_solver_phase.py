@@ -132,26 +132,37 @@ def test_hidden_questions_are_practised_in_their_share():
     assert metrics["passes/1"] == 1.0  # one of two is right of every question, answered or refused
 
 
-def test_validation_counts_abstaining_as_its_reward():
-    step, stage = Step(1, 0, "solver", 0, 0, None), Stage(Doubter(), tiny.ListSearcher())
+@pytest.mark.parametrize(
+    ("turns", "mean", "variance"),
+    [
+        # 1, 0, 0.1 and 0.8: their mean is 0.475, the mean of their squares 0.4125, and their variance 0.186875.
+        ((search(passage("It is old.", "halm")),), 0.475, 0.186875),
+        ((), 0.25, 0.1875),  # without a search, abstaining earns nothing: 1, 0, 0 and 0
+    ],
+)
+def test_validation_counts_abstaining_as_its_reward(turns, mean, variance):
+    step, stage = Step(1, 0, "solver", 0, 0, None), Stage(Doubter(turns), tiny.ListSearcher())
     limits, when = SolverConfig().limits, {"every": 10, "num_steps": 50}
     questions = [*QUESTIONS[:3], hide_answers(QUESTIONS[3])]
     rewards = AbstentionRewards(right=0.8, needless=0.1)
     validator = Validator(stage, ToolCallSolver(), questions, limits, **when, abstention=rewards)
     asyncio.run(validator.before(step))
-    # 1, 0, 0.1 and 0.8: their mean is 0.475, the mean of their squares 0.4125, and their variance 0.186875.
-    assert step.validated_before == Validated(pytest.approx(0.475), 4, pytest.approx(0.186875))
+    assert step.validated_before == Validated(pytest.approx(mean), 4, pytest.approx(variance))
     assert step.metrics["validation_start/abstained"] == 0.5
-    assert step.metrics["validation_start/rating"] == pytest.approx(0.475)
+    assert step.metrics["validation_start/rating"] == pytest.approx(mean)
     assert [scores.get("answer/unanswerable") for _, scores in step.validation] == [None, None, None, 1.0]
 
 
 class Doubter(Acting):
-    """One question is answered right, one wrong, and from two it abstains."""
+    """One question is answered right, one wrong, and from two it abstains, all after these turns."""
+
+    def __init__(self, turns):
+        super().__init__()
+        self.turns = turns
 
     def write(self, job):
         answer = {"q0": Answer("Venn"), "q1": Answer("Oss")}.get(job.task.id, Answer("?", abstained=True))
-        return Episode(job.episode_id, job.task, "s", "m", 0, SEGMENTS, (), answer, "answered")
+        return Episode(job.episode_id, job.task, "s", "m", 0, SEGMENTS, self.turns, answer, "answered")
 
 
 class Silent(Acting):

@@ -6,9 +6,10 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from quaere.errors import BadInput
-from quaere.records import Answer, Episode, Question, SolveTask
+from quaere.records import Answer, Episode, Evidence, Question, SolveTask
 from quaere.training.given import PracticeConfig, check_config
 from quaere.training.settings import ValidationSettings
 from quaere.training.solver_phase import count_held_back, hold_back, plan_validation, score_answer
@@ -68,6 +69,27 @@ def test_another_seed_holds_back_others_and_one_question_more_moves_few():
     assert len(first) == len(other) == 40 and len(first & other) < 20
     more = {q.id for q in hold_back([*questions, Question("new", "?", ("a",), 1)], ValidationSettings(), 0)[1]}
     assert len(first & more) >= 39
+
+
+def test_questions_about_one_sentence_are_on_one_side():
+    """A fact and its rewording, which ends with the fact: 20 pairs of 200; and nine questions about one sentence."""
+
+    def prove(question, *starts):
+        return structs.replace(
+            question, evidence=tuple(Evidence("halm", start, start + 9, "said so.") for start in starts)
+        )
+
+    facts, reworded = [prove(one, at) for at, one in enumerate(make_questions(200))], []
+    for at, fact in enumerate(facts):
+        reworded.append(prove(structs.replace(fact, id=f"{fact.id}-reworded", hops=3), at + 1000, at))
+    others = [prove(structs.replace(facts[0], id=f"other{number}"), 5000) for number in range(9)]
+    questions = [*facts, *reworded, *others]
+    train, held = hold_back(questions, ValidationSettings(), 0)
+    kept, validated = ({question.evidence[-1].start for question in side} for side in (train, held))
+    assert not kept & validated and len(train) + len(held) == 409
+    assert 36 <= len(held) <= 40 and Counter(question.hops for question in held)[3] >= 18
+    again = hold_back(questions[::-1], ValidationSettings(), 0)[1]
+    assert {question.id for question in again} == {question.id for question in held}
 
 
 @pytest.mark.parametrize(

@@ -389,6 +389,12 @@ def least_confidence(given: float | None, attempts: int, policy: Policy) -> floa
     return given if given is not None else LEAST_AGREEMENT if attempts > 1 else 0.0
 
 
+def refuse_voting(attempts: int, min_confidence: float | None, needed: str) -> None:
+    """Raise BadInput for several attempts or a least confidence where no agent answers; `needed` would open one."""
+    if attempts > 1 or min_confidence is not None:
+        raise BadInput("--attempts and --min-confidence need an agent that answers from documents", hint=needed)
+
+
 def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes, Callable[[], Policy]]:
     """How the model was trained to be asked, and what loads it."""
     if isinstance(model, Run):

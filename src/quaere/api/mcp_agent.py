@@ -1,14 +1,15 @@
 """The tools of `quaere mcp --model`: those of the index, and `ask`, which a model answers.
 
-tools = AgentTools(index, await open_agent("smollm2-135m", LocalSearcher(index), ...), "smollm2-135m")
+tools = open_tools(index, "smollm2-135m", engine={}, attempts=8)
 """
 
-from typing import Literal
+import asyncio
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from quaere.api import answer as answers
-from quaere.api.agent import OpenAgent
+from quaere.api.agent import OpenAgent, open_agent, refuse_voting
 from quaere.api.composer import Composer
 from quaere.api.mcp_tools import FoundPassage, IndexTools, QuestionArguments, Quotation
 from quaere.api.report import choose_author
@@ -16,6 +17,7 @@ from quaere.chat.spans import shown_passages
 from quaere.errors import BadInput
 from quaere.records import Episode, SolveTask, Task
 from quaere.search.index import Index
+from quaere.search.searcher import LocalSearcher
 from quaere.serving.mcp_server import Tool
 
 MAX_ASKED = 16  # questions at once; a model answers a few at a time
@@ -82,3 +84,17 @@ class AgentTools(IndexTools):
     async def close(self) -> None:
         """Release the model and the search threads."""
         await self._agent.close()
+
+
+def open_tools(
+    index: Index, model: str | None, *, attempts: int = 1, min_confidence: float | None = None, **how: Any
+) -> IndexTools:
+    """The tools of an index, and with a model those of an agent, which `how` opens."""
+    if not model:
+        refuse_voting(attempts, min_confidence, "--model MODEL")
+    index.engine  # noqa: B018  (loads the index now, so that the first call does not wait for it)
+    searcher = LocalSearcher(index, max_waiting=256)
+    if not model:
+        return IndexTools(index, searcher)
+    how |= {"attempts": attempts, "min_confidence": min_confidence}
+    return AgentTools(index, asyncio.run(open_agent(model, searcher, limits={}, **how)), model)

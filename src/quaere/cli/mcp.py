@@ -66,20 +66,11 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _open_tools(args: argparse.Namespace) -> IndexTools:
-    from quaere.api.mcp_tools import IndexTools
+    from quaere.api.mcp_agent import open_tools
     from quaere.search.index import open_index
-    from quaere.search.searcher import LocalSearcher
-
-    index = open_index(args.index)
-    index.engine  # noqa: B018  (loads the index now, so that the first call does not wait for it)
-    searcher = LocalSearcher(index, max_waiting=256)
-    if not args.model:
-        return IndexTools(index, searcher)
-    from quaere.api.agent import open_agent
-    from quaere.api.mcp_agent import AgentTools
 
     how = options.sampling_settings(args) | {"attempts": args.attempts, "min_confidence": args.min_confidence}
-    return AgentTools(index, asyncio.run(open_agent(args.model, searcher, limits={}, **how)), args.model)
+    return open_tools(open_index(args.index), args.model, **how)
 
 
 fill = options.command(

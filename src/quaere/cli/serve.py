@@ -111,12 +111,16 @@ def _check(args: argparse.Namespace) -> None:
 
 def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     """The policy, and how it was trained to answer questions; None for a role that answers none."""
+    from quaere.api.agent import refuse_voting
+
+    weights = options.find_weights(args, args.run_name) if args.run_name else None
+    if args.index is None or (weights is not None and weights.role != "solver"):
+        refuse_voting(args.attempts, args.min_confidence, "--index INDEX, and a model or a run's solver")
     report = partial(print, file=sys.stderr)
     setting = {"device": args.device, "dtype": args.dtype, "max_rows": args.max_rows}
     setting |= {"interactive": True, "report": report}
     report(f"loading {args.model or args.run_name}")
-    if args.run_name:
-        weights = options.find_weights(args, args.run_name)
+    if weights is not None:
         return role_policy(weights, **setting), weights.notes if weights.role == "solver" else None
     policy = open_policy(args.model, **setting)
     assert isinstance(policy, TokenPolicy)

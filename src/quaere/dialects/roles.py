@@ -100,16 +100,12 @@ def pay_f1(episode: Episode) -> dict[str, float]:
 def pay_abstention(episode: Episode, pay: Pay, rewards: AbstentionRewards, *, gated: bool = False) -> dict[str, float]:
     """The components of `pay`, with the reward for abstaining in place of its total if the policy abstained.
 
-    Abstaining without a search says nothing about the documents and earns at most 0. If the dialect is `gated`, an
-    episode that broke its format gets 0 all the same.
+    If the dialect is `gated`, an episode that broke its format gets 0 all the same.
     """
-    assert isinstance(episode.task, SolveTask)
-    question = episode.task.question
-    parts = {**pay(episode), "answer/abstained": float(episode.abstained), UNANSWERABLE: float(not question.answers)}
+    has_answer = bool(read_outcome(episode)[1])
+    parts = {**pay(episode), "answer/abstained": float(episode.abstained), UNANSWERABLE: float(not has_answer)}
     if episode.abstained:
-        held = not gated or bool(parts["format/held"])
-        earned = rewards.of(question) if held else 0.0
-        parts["reward/total"] = earned if episode.num_searches else min(0.0, earned)
+        parts["reward/total"] = rewards.of(episode) if not gated or parts["format/held"] else 0.0
     return parts
 
 

@@ -207,7 +207,8 @@ class DrZero:
         """Let the trained proposer write the solver's curriculum, from the tasks it was trained on."""
         config, training = self.config.generation, self.training
         seen = remember_questions(training.store.candidates(iteration=iteration))
-        seen |= remember_kept([one for one in training.store.candidates(kept=True) if one.iteration < iteration])
+        earlier = [one for one in training.store.candidates(kept=True) if one.iteration < iteration]
+        seen |= remember_kept(earlier, given_again=config.given_again)
         async for step, numbers in generation_steps(self.config, training, self.stage, self.asking, iteration, seen):
             written = await self.propose(step, self.draw(step, numbers), config.questions * config.samples)
             proposals = keep_best(step, written, config.samples, config.max_words)

@@ -58,7 +58,7 @@ GATES = (
     "answer",  # its answer is that of the given question
     "pages",  # a page was shown that says something of a name which is no longer in the question
     "wording",  # the writer's rules: one question, with a description for that name, without title or answer
-    "description",  # a search with the description shows the page that describes, and the examiner reads the name there
+    "description",  # a search with the description shows that passage; the examiner calls it clear and reads the name
     "leads",  # a search with the question shows the page that describes
     "far",  # and neither the page of the answer nor another passage with the answer
     "read",  # the examiner answers it with both passages among others

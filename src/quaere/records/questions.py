@@ -64,12 +64,15 @@ class Evidence(Struct, frozen=True):
     text: str
 
 
-def name_sentences(evidence: Sequence[Evidence]) -> str:
-    """Where some spans begin, in any order: questions with the same name ask for the same sentences; "" for none.
+def name_sentences(proof: Sequence[Evidence], span: Evidence | None = None) -> str:
+    """Where the spans of a proof begin, in any order, or one span without a proof; "" without either.
+
+    Questions with the same name ask for the same sentences.
 
     name_sentences([Evidence("venn.md", 0, 45, "..."), Evidence("halm.md", 118, 163, "...")]) == "halm.md:118 venn.md:0"
     """
-    return " ".join(sorted(f"{span.doc_id}:{span.start}" for span in evidence))
+    spans = proof or ((span,) if span else ())
+    return " ".join(sorted(f"{one.doc_id}:{one.start}" for one in spans))
 
 
 def searches_needed(hops: int) -> int:
@@ -186,7 +189,7 @@ class Candidate(Struct, frozen=True, gc=False):  # tens of thousands are read at
     @property
     def sentences(self) -> str:
         """The sentences that the question rests on (`name_sentences`); "" if unknown."""
-        return name_sentences(self.proof or (self.evidence and (self.evidence,)) or ())
+        return name_sentences(self.proof, self.evidence)
 
     @property
     def gold_span(self) -> str:

@@ -4,7 +4,7 @@
     hide_answers(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))
     -> Question("q1-hidden", "Who built the Halm bridge?", (), hidden=("Orsolya Venn",))
 
-    AbstentionRewards(right=1.0, needless=0.0).of(question)
+    AbstentionRewards(right=1.0, needless=0.0).of(episode)
 
 Practice knows which questions have no answer, so the reward depends on whether abstaining was right. With one reward
 `a` for both, abstaining is reinforced in every group in which fewer than about `a` of the attempts are right; in one
@@ -13,7 +13,7 @@ without a right attempt any `a` above 0 gives the same advantages, because GRPO 
 
 from msgspec import Struct, structs
 
-from quaere.records import Passage, Question
+from quaere.records import Episode, Passage, Question, SolveTask
 from quaere.rewards.answers import contains, match_as_written, normalise_answer
 
 ABSTENTION = "not in these documents"
@@ -30,9 +30,11 @@ class AbstentionRewards(Struct, frozen=True):
     right: float = 1.0
     needless: float = 0.0
 
-    def of(self, question: Question) -> float:
-        """The reward for abstaining from a question."""
-        return self.needless if question.answers else self.right
+    def of(self, episode: Episode) -> float:
+        """The reward of an episode that abstained; at most 0 without a search, which says nothing of the documents."""
+        assert isinstance(episode.task, SolveTask)
+        earned = self.needless if episode.task.question.answers else self.right
+        return earned if episode.num_searches else min(0.0, earned)
 
 
 def is_abstention(text: str) -> bool:

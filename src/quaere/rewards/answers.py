@@ -9,7 +9,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Literal
 
 Containment = Literal["words", "characters"]
@@ -93,13 +93,13 @@ def contains(text: str, answer: str, *, containment: Containment = "words") -> b
     return f" {needle} " in f" {haystack} " if containment == "words" else needle in haystack
 
 
-@cache
+@lru_cache(2048)
 def match_as_written(answer: str) -> re.Pattern[str]:
-    """Pattern of the answer as whole words, in any case and with any white space. "9" is not in "3.9".
+    """Pattern of the answer as whole words, in any case and with any white space. "9" is not in "3.9", "" in no text.
 
     match_as_written("Orsolya Venn").search("Orsolya\nVenn's bridge") -> a match
     """
-    words = r"\s+".join(map(re.escape, answer.split()))
+    words = r"\s+".join(map(re.escape, answer.split())) or r"(?!)"
     return re.compile(rf"(?<!\w)(?<!\d[.,]){words}(?!\w)(?![.,]\d)", re.IGNORECASE)
 
 

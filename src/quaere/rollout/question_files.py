@@ -63,8 +63,7 @@ def read_questions(
 def _read_rows(source: str | Path) -> Iterator[tuple[str, QuestionRow]]:
     if is_hub(source):
         return read_hub(source)
-    path = Path(source)
-    return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_file(path)
+    return _read_parquet(Path(source)) if is_table(source) else _read_file(Path(source))
 
 
 def _read_file(path: Path) -> Iterator[tuple[str, QuestionRow]]:
@@ -216,11 +215,11 @@ class Columns(Struct, frozen=True):
     def read(self, row: dict[str, Any]) -> QuestionRow | None:
         """The question of a row; None if it has no text, or the data set has answers and this row's are missing.
 
-        An empty list of answers is not missing: it says that there is none, as in SQuAD 2.0.
+        An empty list of answers is not missing: it says that there is none, as in SQuAD 2.0. One of aliases is no such.
         """
         text = next(_texts(row[self.question]), "")
         answers = tuple(dict.fromkeys(answer for name in self.answers for answer in _texts(row[name])))
-        is_missing = self.answers and not answers and not any(_says_none(row[name]) for name in self.answers)
+        is_missing = self.answers and not answers and not _says_none(row[self.answers[0]])
         if not text or is_missing:
             return None
         name, group = (value if isinstance(value, str | int) else None for value in map(row.get, (self.id, self.set)))
@@ -351,6 +350,11 @@ class HubQuestions(Struct, frozen=True):
 def is_hub(source: str | Path) -> bool:
     """True if questions are to be read from the hub, and not from a file: `is_hub("hub:acme/qa")`."""
     return str(source).startswith(PREFIX)
+
+
+def is_table(source: str | Path) -> bool:
+    """True for rows with columns, of the hub or a Parquet file: `is_table("train.parquet")`."""
+    return is_hub(source) or Path(source).suffix.lower() == ".parquet"
 
 
 def parse_hub(source: str | Path) -> HubQuestions:

@@ -19,12 +19,12 @@ from msgspec import field, structs
 
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import check_evidence
-from quaere.dialects.registry import UNTRAINED, taught_name
+from quaere.dialects.registry import UNTRAINED, open_solver, taught_name
 from quaere.errors import BadInput
 from quaere.records import Candidate, Evidence, Question
 from quaere.rewards.answers import contains, find_alternative, gives_away
 from quaere.rollout.episode import Limits
-from quaere.rollout.question_files import NO_ANSWERS, is_hub, parse_hub, read_questions
+from quaere.rollout.question_files import NO_ANSWERS, is_hub, is_table, parse_hub, read_questions
 from quaere.runs import Run, find_run, runs_root
 from quaere.setting_types import NonNegativeFloat
 from quaere.training.progress import Reporter
@@ -54,7 +54,7 @@ ROLES = ("solver",)
 def read_source(source: str, root: Path | None = None, *, answered: bool = True) -> list[Question]:
     """Questions of a file, of the hub, or of a run's curriculum by its directory or its name under `root`.
 
-    With `answered`, every question must have an answer; those of the hub that have none are left out.
+    With `answered`, every question must have an answer; rows of a data set or Parquet file that have none are left out.
 
     read_source("train.jsonl"); read_source("hub:acme/qa:train"); read_source("drzero-1")
     """
@@ -62,7 +62,7 @@ def read_source(source: str, root: Path | None = None, *, answered: bool = True)
         raise BadInput("no questions are given: a question file or a run is needed", hint="--questions FILE|RUN")
     found = find_source(source, root or runs_root())
     questions = read_questions(found) if is_hub(found) or Path(found).is_file() else _read_run(Path(found))
-    if answered and is_hub(found):  # nobody can take them out there
+    if answered and is_table(found):  # such as SQuAD 2.0, which nobody edits
         questions = [question for question in questions if question.answers] or questions
     if answered:
         _refuse_unanswerable(questions, source)
@@ -101,7 +101,7 @@ def _refuse_unanswerable(questions: Sequence[Question], source: str) -> None:
     without = [question.id for question in questions if not any(answer.strip() for answer in question.answers)]
     if without:
         others = f" and {len(without) - 1} more" if len(without) > 1 else ""
-        needed = NO_ANSWERS if is_hub(source) else 'each line needs {"question": "...", "answers": ["..."]}'
+        needed = NO_ANSWERS if is_table(source) else 'each line needs {"question": "...", "answers": ["..."]}'
         allow = "leave them out; or, with --questions, let the solver abstain: --set solver.abstention.allowed=true"
         raise BadInput(
             f"{source}: question {without[0]}{others} cannot be trained on: `answers` is missing or empty",
@@ -374,7 +374,8 @@ async def train_practice(
     questions, phase = read_questions(store.path / QUESTIONS), config.solver
     solver = solver_of(phase, config.prompts)
     async with open_run(config, ROLES, reporter) as opened:
-        known = keep_known(questions, opened.read_document) if solver.measure else questions
+        is_judged = open_solver(phase.dialect).measure is not None  # abstaining, which has measures too, judges none
+        known = keep_known(questions, opened.read_document) if is_judged else questions
         if num := sum(one != other for one, other in zip(known, questions, strict=True)):
             said = "name documents that the index does not have: their searches are judged by the answers"
             reporter.note(f"{num} of {len(questions)} questions {said}")

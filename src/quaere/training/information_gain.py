@@ -1,11 +1,12 @@
 """Information gain of searches: how much likelier the right answer is to the learner after what a search returned.
 
-    measure_gains(learner, renderer, episodes) -> [{0: 2.31, 1: -0.04}, {}]
+    measure_gains(learner, renderer, protocol, episodes) -> [{0: 2.31, 1: -0.04}, {}]
 
 The gain of a search is the mean log-prob of the tokens of the known answer, written right after the search's result,
-minus the same right before that result: after the turn that searches. So a policy that guesses the answer in its
-thought or query gains nothing by the guess. It needs neither a judge nor evidence (information gain as in IGPO and
-TIPS).
+minus the higher of two values: the same at the end of the previous result (or of the prompt), and after the turn that
+searches, as if it had found nothing. So nothing that the policy writes in its thought or query raises a gain: neither a
+right guess, which IGPO and TIPS reward, since they compare with the previous result alone, nor a wrong one, which would
+lower the value after the turn. Like theirs, it needs neither a judge nor evidence.
 
 All contexts of a step are scored without gradients, before the update. Each is a sequence of its own, because the GPU
 kernel for packed sequences does not support shared prefixes: an episode with K searches costs about K forward passes of
@@ -15,9 +16,12 @@ the episode.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from quaere.chat.protocol import was_searched
+from msgspec import structs
+
+from quaere.chat.protocol import Acted, Protocol, was_searched
 from quaere.chat.renderer import Renderer
 from quaere.records import Episode, SolveTask
 from quaere.training.batches import Sample
@@ -27,49 +31,59 @@ if TYPE_CHECKING:
     from quaere.training.learner import Learner
     from quaere.training.tinker_learner import TinkerLearner
 
+Context = tuple[int, ...]  # ids of an episode's first tokens
+
 OPENING, CLOSING = "<answer>", "</answer>"
 
 
 def measure_gains(
-    learner: Learner | TinkerLearner, renderer: Renderer, episodes: Sequence[Episode]
+    learner: Learner | TinkerLearner, renderer: Renderer, protocol: Protocol, episodes: Sequence[Episode]
 ) -> list[dict[int, float]]:
     """The gain of each search of every episode, by turn index; {} without a search or an accepted answer."""
     numbers: dict[Sample, int] = {}
-    places: list[dict[int, list[int]]] = []  # by episode and turn: the numbers of the samples before and after
+    places: list[dict[int, list[int]]] = []  # by episode and turn: the numbers of the samples of its contexts
     for episode in episodes:
-        contexts = find_contexts(episode)
-        samples = {turn: [answer_sample(episode, end, renderer) for end in ends] for turn, ends in contexts.items()}
-        places.append({turn: [numbers.setdefault(one, len(numbers)) for one in two] for turn, two in samples.items()})
+        samples = {
+            turn: [answer_sample(episode, context, renderer) for context in contexts]
+            for turn, contexts in find_contexts(episode, renderer, protocol).items()
+        }
+        places.append({turn: [numbers.setdefault(one, len(numbers)) for one in some] for turn, some in samples.items()})
     scores = [sum(values) / len(values) for values in learner.score(list(numbers))] if numbers else []
-    return [{turn: scores[after] - scores[before] for turn, (before, after) in found.items()} for found in places]
+    return [
+        {turn: scores[after] - max(scores[before], scores[written]) for turn, (before, written, after) in found.items()}
+        for found in places
+    ]
 
 
-def find_contexts(episode: Episode) -> dict[int, tuple[int, int]]:
-    """The number of tokens before and after the result of each search, by turn index.
+def find_contexts(episode: Episode, renderer: Renderer, protocol: Protocol) -> dict[int, tuple[Context, ...]]:
+    """Three contexts of each search by turn index, each up to where a new turn begins: the ids of its tokens.
 
-    {} without a search whose result was shown, or without an accepted answer.
-
-        find_contexts(episode) -> {0: (231, 391), 2: (418, 640)}
+    They end with the previous result (or the prompt), with the turn and the reply to a search that finds nothing, and
+    with the turn and its result. {} without a search whose result was shown, or without an accepted answer.
     """
     assert isinstance(episode.task, SolveTask)
-    turns = episode.turns
     if not any(answer.strip() for answer in episode.task.question.answers):
         return {}
-    starts = [turn.start for turn in turns if turn.num_tokens]
-    total = len(episode.token_ids)
-    # The result ends where the policy's next turn begins; after the last turn it ends with the episode.
-    return {
-        place: (turn.start + turn.num_tokens, next((at for at in starts if at > turn.start), total))
-        for place, turn in enumerate(turns)
-        if was_searched(turn)
-    }
+    ids, turns = episode.token_ids, episode.turns
+    # The reply to a turn is a segment of its own, as the prompt is. What opens the next turn comes after it.
+    ends = dict(pairwise(accumulate((len(segment.token_ids) for segment in episode.segments), initial=0)))
+    found: dict[int, tuple[Context, ...]] = {}
+    before = ids[: ends[0]]
+    for place, turn in enumerate(turns):
+        if was_searched(turn):
+            end = turn.start + turn.num_tokens
+            nothing = tuple(structs.replace(result, hits=()) for result in turn.results)
+            reply = renderer.reply(protocol.reply(Acted(turn.action, nothing), turns[:place]), ids[end - 1])
+            found[place] = before, (*ids[:end], *reply), ids[: ends[end]]
+            before = ids[: ends[end]]
+    return found
 
 
-def answer_sample(episode: Episode, num_tokens: int, renderer: Renderer) -> Sample:
-    """The first tokens of the episode and the right answer after them; the answer's tokens alone carry loss."""
+def answer_sample(episode: Episode, context: Context, renderer: Renderer) -> Sample:
+    """The context and a turn with the right answer after it; the answer's tokens alone carry loss."""
     assert isinstance(episode.task, SolveTask)
     answer = next(answer for answer in episode.task.question.answers if answer.strip())
-    context = (*episode.token_ids[:num_tokens], *renderer.encode_parts((renderer.begin_turn(OPENING),)))
+    context = (*context, *renderer.encode_parts((renderer.begin_turn(OPENING),)))
     # With the closing tag: else every answer that begins in this way would count.
     target = renderer.encode_parts((answer.strip() + CLOSING,))
     ids = (*context, *target)

@@ -99,8 +99,7 @@ class Proposed(Struct, frozen=True):
     @property
     def sentences(self) -> str:
         """The sentences that the question rests on (`name_sentences`); "" if unknown."""
-        proof = self.question.evidence if self.question else ()
-        return name_sentences(proof or (self.evidence and (self.evidence,)) or ())
+        return name_sentences(self.question.evidence if self.question else (), self.evidence)
 
     @property
     def is_verbatim(self) -> bool:
@@ -254,13 +253,14 @@ def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
     return {normalise_answer(item.question) for item in candidates if passed(item)}
 
 
-def remember_kept(earlier: Sequence[Candidate]) -> set[str]:
+def remember_kept(earlier: Sequence[Candidate], *, given_again: bool = False) -> set[str]:
     """What a new question must not repeat of earlier iterations, for `seen`: words and sentences of kept questions.
 
-    Given questions are left out, since an iteration may be given the same again, and what is reworded is given.
+    Sentences of given questions are left out, since what is reworded is given; so are their words if they are
+    `given_again`, since each iteration then adds them itself.
     """
-    kept = [item for item in earlier if item.kept and not item.given]
-    return {normalise_answer(item.question) for item in kept} | {item.sentences for item in kept} - {""}
+    words = {normalise_answer(item.question) for item in earlier if item.kept and not (given_again and item.given)}
+    return words | {item.sentences for item in earlier if item.kept and not item.given} - {""}
 
 
 def judge_attempts(num_right: int, num_attempts: int, num_easy: int = 0) -> DropReason:
@@ -315,7 +315,7 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         shape: Difficulty reward: single is highest when exactly one attempt of n is right; parabola, 4p(1-p),
             when half are. [Dr. Zero, Eq. 4]
-        format_weight: Weight of the format reward; `proposer.task=harden` has none. [Dr. Zero; EVE-Agent, Eq. 16]
+        format_weight: Weight of the format reward; rewordings have none. [Dr. Zero; EVE-Agent, Eq. 16]
         format_rule: Format reward: released is that of Dr. Zero's code; eve gives a leaked answer the full format
             reward, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
         invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
@@ -323,7 +323,7 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
         choices: A question may name its answer as one of two alternatives to choose from ("Who built it, Venn or
             Brod?"). [Quaere]
         needed_searches: Count a right attempt only if it made as many different searches with results as the
-            question claims to need; auto: with `proposer.task=harden`. [Quaere]
+            question claims to need; auto: where checked questions are reworded. [Quaere]
     """
 
     shape: DifficultyShape = "single"
@@ -363,7 +363,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
             [Dr. Zero; Quaere]
         steps: Steps of the phase in each iteration; 0: the proposer is not trained. [Dr. Zero, Table 5]
         batch: Documents a step. [Dr. Zero, Table 5]
-        hop_ratio: Weights of questions of 1, 2, 3, ... hops. [Dr. Zero]
+        hop_ratio: Weights of questions of 1, 2, 3, ... hops; rewordings do not use it. [Dr. Zero]
         document: Show the proposer a document to begin with. [Dr. Zero]
         held_back: A file of questions that the solver is measured on: the proposer neither is shown their documents
             nor finds them, so that it asks about none. [Quaere]
@@ -378,7 +378,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
         shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
         carry_on: Each iteration goes on where the last one ended: with the optimizer's moments, the place in the
             learning-rate schedule and the next documents. Else each starts anew, with documents drawn afresh.
-            [Dr. Zero, released code]
+            Rewordings are of the next facts either way. [Dr. Zero, released code]
     """
 
     task: Literal["propose", "harden", "reword"] = "propose"

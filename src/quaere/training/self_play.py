@@ -18,7 +18,7 @@ from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.proposals import GRPO_ROLLOUTS, ProposerConfig
 from quaere.training.rollouts import Stage
 from quaere.training.run_setup import plan_memory
-from quaere.training.settings import RunConfig, ValidationSettings, check_hops, check_limits, check_run
+from quaere.training.settings import HardeningConfig, RunConfig, ValidationSettings, check_hops, check_limits, check_run
 from quaere.training.solver_phase import SolverConfig, check_solver, plan_validation
 from quaere.training.step import Step, mean_of
 from quaere.training.training_run import TrainingRun
@@ -118,6 +118,10 @@ def check_self_play(config: SelfPlayConfig) -> None:
         raise BadInput("stop_after compares validations: set validation.questions=64 and solver.steps=50 or so as well")
     if proposer.is_hardening:
         _check_hardening(proposer, generation)
+    elif proposer.hardening != HardeningConfig():
+        raise BadInput(
+            "proposer.hardening has no effect with proposer.task=propose: set proposer.task=harden or reword"
+        )
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
     check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
@@ -230,10 +234,11 @@ def _check_curriculum(config: SelfPlayConfig, training: TrainingRun, step: Step)
     stored = training.store.candidates(kept=True)
     kept = [candidate for candidate in stored if candidate.iteration == step.iteration]
     kept += [candidate for candidate in step.candidates if candidate.kept]  # not stored yet
-    measured = measure_overlap(kept, [candidate for candidate in stored if candidate.iteration < step.iteration])
+    earlier = [candidate for candidate in stored if candidate.iteration < step.iteration]
+    measured = measure_overlap(kept, earlier, is_written=count_batches(config.generation, config.proposer) > 0)
     if step.iteration == 0:
         measured.pop("curriculum/overlap", None)  # there is nothing to overlap with
-    repeats = measure_repeats(kept, [candidate for candidate in stored if candidate.iteration < step.iteration])
+    repeats = measure_repeats(kept, earlier)
     step.metrics |= measured | repeats
     if "curriculum/new" in measured:
         step.alarms += check_curriculum(int(measured["curriculum/new"]), step.iteration, config.health)
@@ -297,18 +302,20 @@ def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate])
     }
 
 
-def measure_overlap(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> dict[str, float]:
+def measure_overlap(
+    kept: Sequence[Candidate], earlier: Sequence[Candidate], *, is_written: bool = True
+) -> dict[str, float]:
     """The number of kept questions that are new, and the share of kept questions that repeat an earlier one.
 
     The share is left out if no question was kept. A question repeats another if its words are the same, or if it rests
     on the same sentences; where these are unknown, if it asks for the same answer about the same document. Questions
-    that were given before and are given again repeat nothing; {} if there are no others.
+    that were given before and are given again are left out; {} if there are no others because none were to be written.
 
         measure_overlap([same, other], [same]) -> {"curriculum/new": 1.0, "curriculum/overlap": 0.5}
     """
     given = {normalise_answer(candidate.question) for candidate in earlier if candidate.given}
     new = [one for one in kept if not (one.given and normalise_answer(one.question) in given)]
-    if kept and not new:
+    if kept and not new and not is_written:
         return {}
     kept, known = new, {key for candidate in earlier for key in _keys(candidate)}
     num_new = sum(known.isdisjoint(_keys(candidate)) for candidate in kept)

@@ -4,6 +4,7 @@ Some of its questions are held back from training; exact match on them selects t
 """
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pvariance
@@ -18,7 +19,7 @@ from quaere.grouping import grouped
 from quaere.objectives import DELTA
 from quaere.objectives.policy_gradient import Advantages, grpo
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, Episode, Question, SolveTask
+from quaere.records import Answer, Episode, Question, name_sentences
 from quaere.rewards.abstention import UNANSWERABLE, AbstentionRewards
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
@@ -251,7 +252,7 @@ def give_credit(
     credits: list[list[Credit]] = solver.credit(episodes) if solver.credit else [[] for _ in episodes]
     if not config.information_gain:
         return credits
-    gains = measure_gains(step.learner, stage.actors.policy.renderer, episodes)
+    gains = measure_gains(step.learner, stage.actors.policy.renderer, solver.protocol, episodes)
     step.metrics |= describe_gains(gains)
     turns = [(number, place) for number, found in enumerate(gains) for place in found]
     values = [gains[number][place] for number, place in turns]
@@ -292,19 +293,24 @@ def hold_back(
 ) -> tuple[list[Question], list[Question]]:
     """The questions to train on and those to validate on, with the same distribution of hops.
 
-    The selection derives from the question ids and the seed alone: a resumed run holds back the same questions, and if
-    a question is added or rejected, hardly any other changes sides.
+    Questions with the same last sentence of evidence, such as a fact and its rewording, are on one side: there may be
+    fewer to validate on for it. The selection derives from these sentences, otherwise the ids, and the seed alone: a
+    resumed run holds back the same questions, and if one is added or rejected, hardly any other changes sides.
     """
     size, total = count_held_back(len(questions), settings), len(questions)
-    # Sorted by a hash of the id, not shuffled: a shuffle would change completely with one added question.
-    order = sorted(questions, key=lambda question: derive_seed(seed, "validation", question.id))
-    groups = grouped((question.hops, question) for question in order)
-    # Largest remainder method: each group's share rounded down, plus one for those with the largest remainders.
-    counts = {hops: len(several) * size // total for hops, several in groups.items()}
-    by_remainder = sorted(groups, key=lambda hops: (-(len(groups[hops]) * size % total), hops))
-    for hops in by_remainder[: size - sum(counts.values())]:
-        counts[hops] += 1
-    held = {question.id for hops, several in groups.items() for question in several[: counts[hops]]}
+    # Largest remainder method: each number's share rounded down, plus one for those with the largest remainders.
+    counts = Counter(question.hops for question in questions)
+    left = Counter({hops: count * size // total for hops, count in counts.items()})
+    by_remainder = sorted(counts, key=lambda hops: (-(counts[hops] * size % total), hops))
+    left.update(by_remainder[: size - left.total()])
+    together = grouped((name_sentences(one.evidence[-1:]) or one.id, one) for one in questions)
+    held: set[str] = set()
+    # Sorted by a hash, not shuffled: a shuffle would change completely with one added question.
+    for name in sorted(together, key=lambda name: derive_seed(seed, "validation", name)):
+        needed = Counter(question.hops for question in together[name])
+        if needed <= left:
+            left -= needed
+            held |= {question.id for question in together[name]}
     train = [question for question in questions if question.id not in held]
     return train, [question for question in questions if question.id in held]
 
@@ -361,8 +367,7 @@ class Validator:
         return Validated(fmean(ratings), len(scored), pvariance(ratings))
 
     def _rate(self, episode: Episode, exact_match: float) -> float:
-        assert isinstance(episode.task, SolveTask)
-        return self.abstention.of(episode.task.question) if self.abstention and episode.abstained else exact_match
+        return self.abstention.of(episode) if self.abstention and episode.abstained else exact_match
 
 
 def score_answer(episode: Episode) -> dict[str, float]:

@@ -39,7 +39,6 @@ from quaere.training.settings import LearnerSettings, RunConfig
 from quaere.training.step import Step, measure_memory, measure_pace
 from quaere.training.tinker_learner import TinkerLearner
 
-_UNVALIDATED = "not validated"
 # The rating of a phase's first weights, its standard error, and the rating of the best weights so far.
 _START, _ERROR, _KEPT = "validation_start/rating", "validation_start/rating_error", "validation/kept"
 
@@ -185,12 +184,18 @@ class TrainingRun:
         return [*stored, step.metrics[name]] if name in step.metrics else stored
 
     def _has_stopped_rising(self, iteration: int, stop_after: int) -> bool:
-        """True if validation rose in none of the last `stop_after` iterations; a note then shows the whole curve."""
-        curve = [self._describe_rise(number) for number in range(iteration + 1)]
-        if curve[-1][1] == _UNVALIDATED and all(said != _UNVALIDATED for _, said in curve[:-1]):
-            self.reporter.note(
-                f"iteration {iteration + 1} has too few questions to validate, so stop_after does not count it"
-            )
+        """True if validation rose in none of the last `stop_after` iterations; a note then shows the whole curve.
+
+        Iterations that were not validated are left out.
+        """
+        rises = [self._describe_rise(number) for number in range(iteration + 1)]
+        curve = [rise for rise in rises if rise is not None]
+        if rises[-1] is None:
+            if len(curve) == iteration:  # the first of them
+                self.reporter.note(
+                    f"iteration {iteration + 1} has too few questions to validate, so stop_after does not count it"
+                )
+            return False
         last = curve[-stop_after:]
         if len(last) < stop_after or any(has_risen for has_risen, _ in last):
             return False
@@ -198,8 +203,8 @@ class TrainingRun:
         self.reporter.note(f"stopped after iteration {iteration + 1}: validation no longer rises ({said})")
         return True
 
-    def _describe_rise(self, iteration: int) -> tuple[bool, str]:
-        """Whether validation may have risen in an iteration, and from where to where.
+    def _describe_rise(self, iteration: int) -> tuple[bool, str] | None:
+        """Whether validation rose in an iteration, and from where to where; None if it was not validated.
 
         Iterations have different validation questions, so each is compared with its own start. The kept weights are the
         best of several validations, so they must be better by more than the start's standard error.
@@ -213,7 +218,7 @@ class TrainingRun:
             [one.value for one in self.store.metrics(name) if one.step in steps] for name in (_START, _ERROR, _KEPT)
         )
         if not (start and kept):
-            return True, _UNVALIDATED
+            return None
         return kept[-1] > start[0] + error[0], f"{start[0]:.3f} to {kept[-1]:.3f}"
 
     def skip(self, count: int) -> None:

@@ -117,7 +117,7 @@ def _can_judge(attempt: Episode, *, is_whole: bool) -> bool:
     """True if an attempt has searches, it is known what they should find, and an answer to end with."""
     assert isinstance(attempt.task, SolveTask)
     question = attempt.task.question
-    ends = bool(question.answers) or isinstance(attempt.turns[-1].action, Answer)
+    ends = bool(question.answers) or isinstance(attempt.outcome, Answer)
     # Without evidence and answers there is nothing to find; an attempt that says so is a good lesson.
     is_known = bool(question.evidence) or (is_whole and not question.answers)
     return bool(_queries(attempt)) and ends and is_known
