@@ -54,7 +54,7 @@ from quaere.search.index import open_index
 from quaere.search.index_build import build_index
 from quaere.training.progress import StepReport, describe_figures
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document
+from quaere.warmup.documents.held_back import choose_documents, list_contents, list_documents, split_by_document
 
 if TYPE_CHECKING:
     from quaere.rollout.policy import Policy
@@ -229,7 +229,7 @@ class Learning:
         questions = self._read("questions")
         num = min(self.plan.num_held_back, len(questions) // 4)
         chosen = choose_documents(questions, num)
-        practice, held, num_left_out = split_by_document(questions, list_documents, chosen.__contains__)
+        practice, held, num_left_out = split_by_document(questions, list_documents, list_contents, chosen.__contains__)
         if min(len(practice), len(held)) < _LEAST_QUESTIONS:
             raise BadInput(
                 f"{len(questions)} questions are too few: {len(practice)} to practise on and {len(held)} to hold back",
@@ -239,7 +239,7 @@ class Learning:
         practice = self.plan.choose_practice(practice)
         write_lines(self.out / "practice.jsonl", practice)
         write_lines(path, held)
-        sides = f"{len(held)} held back, {num_left_out} about both sides"
+        sides = f"{len(held)} held back, {num_left_out} left out"
         self.note(f"{len(practice)} questions to practise on{given}, {sides}")
 
     def _read(self, name: str) -> list[CheckedQuestion]:

@@ -49,7 +49,7 @@ from quaere.search.changed_documents import ChangedDocuments, digest_documents, 
 from quaere.search.index import open_index, update_hint
 from quaere.search.index_build import update_index
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document
+from quaere.warmup.documents.held_back import choose_documents, list_contents, list_documents, split_by_document
 from quaere.warmup.documents.stale_questions import Retired
 from quaere.worlds.dice import Dice
 
@@ -277,8 +277,12 @@ class _Refresh(Learning):
         fresh = [one for one in new if not known.intersection(list_documents(one))]
         chosen = choose_documents(fresh, len(fresh) // _FRESH_HELD) if fresh else frozenset()
         is_held = (held_before | chosen).__contains__
-        old_practice, old_held, _ = split_by_document(self._read("kept"), list_documents, is_held)
-        new_practice, new_held, _ = split_by_document(new, list_documents, is_held)
+        practice, held, _ = split_by_document([*self._read("kept"), *new], list_documents, list_contents, is_held)
+        ids = {one.id for one in new}
+        old_practice, new_practice = (
+            [one for one in practice if (one.id in ids) == is_new] for is_new in (False, True)
+        )
+        old_held, new_held = ([one for one in held if (one.id in ids) == is_new] for is_new in (False, True))
         if not any(one.answers for one in (*old_held, *new_held)):
             raise BadInput("no question is left to measure with: the agent stays", hint="learn with another --out")
         Dice(self.plan.seed, "mixed", self.out.name).shuffle(old_practice)
