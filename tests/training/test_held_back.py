@@ -2,9 +2,17 @@
 
 from msgspec import structs
 
+from quaere.grouping import group_by
 from quaere.records import Evidence
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.held_back import choose_documents, link, list_contents, list_documents, split_by_document
+from quaere.warmup.documents.held_back import (
+    choose_documents,
+    find_clusters,
+    link,
+    list_contents,
+    list_documents,
+    split_by_document,
+)
 
 
 def ask(number, *documents):
@@ -69,3 +77,14 @@ def test_one_document_at_least_is_on_each_side():
 def test_a_question_without_evidence_is_about_the_document_in_its_id():
     assert list_documents(CheckedQuestion("a#b.md#0:16-x", "Who?", (), "single", 1, 1, 1, ())) == ["a#b.md"]
     assert list_documents(CheckedQuestion("q1", "Who?", (), "single", 1, 1, 1, ())) == []
+
+
+def test_questions_that_depend_on_each_other_are_of_one_cluster():
+    chain, same = ask(3, "page-2", "page-3"), structs.replace(ask(4, "page-4"), question="who built 1?")
+    found = find_clusters([ask(1, "page-1"), ask(2, "page-2"), chain, ask(5, "page-3"), same, ask(6, "page-6")])
+    groups = group_by(found, found.__getitem__)
+    assert sorted(map(sorted, groups.values())) == [
+        ["page-1#1", "page-4#4"],
+        ["page-2#2", "page-2#3", "page-3#5"],
+        ["page-6#6"],
+    ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
 from quaere.api.evaluation import Evaluation
 from quaere.api.learning_plan import Plan
-from quaere.evaluation.intervals import Interval
+from quaere.evaluation.intervals import Interval, clustered_difference
 from quaere.search.changed_documents import ChangedDocuments
 from quaere.search.index import is_index
 from quaere.warmup.documents.stale_questions import Retired
@@ -50,9 +51,10 @@ class Update(Struct, frozen=True):
 class Learned(Struct, frozen=True):
     """What `learn` has done: the agent, its measurements before and after, and examples.
 
-    `gain` is the difference in exact match on the questions held back that have an answer. `is_better` is true if its
-    interval is above 0. `kinds` and `searches` count the questions written, by kind and by the searches they need;
-    `wrong` are questions held back that are still answered wrong, `learned` those that were before and are not now.
+    `gain` is the difference in exact match on the questions held back that have an answer, with its interval over
+    documents. `is_better` is true if that is above 0. `kinds` and `searches` count the questions written, by kind and
+    by the searches they need; `wrong` are questions held back that are still answered wrong, `learned` those that were
+    before and are not now.
     """
 
     out: Path
@@ -81,3 +83,19 @@ def find_index(plan: Plan, out: Path) -> Path:
     """The index: the source itself if it is one, else the one that is built."""
     source = Path(plan.sources[0])
     return source if len(plan.sources) == 1 and is_index(source) else out / "index"
+
+
+def find_gain(
+    before: Evaluation,
+    after: Evaluation,
+    clusters: Mapping[str, Hashable],
+    is_chosen: Callable[[str], bool] = lambda name: True,
+) -> Interval | None:
+    """After minus before in exact match over the chosen questions that have an answer; None if there are none.
+
+    Questions of one cluster, which are about the same documents, are resampled together.
+    """
+    earlier = {one.id: one.exact_match for one in before.questions}
+    asked = [one for one in after.questions if one.answerable and is_chosen(one.id)]
+    sides = ([one.exact_match for one in asked], [earlier[one.id] for one in asked])
+    return clustered_difference(*sides, [clusters[one.id] for one in asked]) if asked else None

@@ -34,7 +34,7 @@ from quaere.api.background import run_in_thread
 from quaere.api.checked_questions import read_checked, summarise, write_checked, write_lines
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
-from quaere.api.learned import Example, Learned, find_index
+from quaere.api.learned import Example, Learned, find_gain, find_index
 from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan, time_episode
 from quaere.api.learning_request import ask_for
 from quaere.api.printing import Progress, count, format_duration, no_progress
@@ -54,7 +54,13 @@ from quaere.search.index import open_index
 from quaere.search.index_build import build_index
 from quaere.training.progress import StepReport, describe_figures
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.held_back import choose_documents, list_contents, list_documents, split_by_document
+from quaere.warmup.documents.held_back import (
+    choose_documents,
+    find_clusters,
+    list_contents,
+    list_documents,
+    split_by_document,
+)
 
 if TYPE_CHECKING:
     from quaere.rollout.policy import Policy
@@ -366,8 +372,8 @@ class Learning:
 
     def _collect(self, anyway: bool) -> Learned:
         before, after = (Evaluation.read(self.out / f"{name}.json") for name in ("before", "after"))
-        compared = after.compare(before)
-        assert compared is not None  # both were asked the same questions
+        gain = find_gain(before, after, find_clusters(self._read("held")))
+        assert gain is not None  # some have an answer
         questions = self._read("questions")
         known = {question.id: question for question in questions}
         missed = {score.id: score.answer or "" for score in before.questions if not score.exact_match}
@@ -377,8 +383,8 @@ class Learning:
             plan=self.plan,
             before=before,
             after=after,
-            gain=compared.exact_match,
-            is_better=compared.exact_match.low > 0,
+            gain=gain,
+            is_better=gain.low > 0,
             kinds=dict(Counter(question.kind for question in questions).most_common()),
             searches=dict(sorted(Counter(str(question.searches) for question in questions).items())),
             examples=[_show(question) for question in _draw_kinds(questions)[:_MOST_SHOWN]],
@@ -390,7 +396,7 @@ class Learning:
             ],
             seconds=self.seconds,
             agent=self.agent,
-            is_trained=anyway or compared.exact_match.low > 0,
+            is_trained=anyway or gain.low > 0,
         )
 
 

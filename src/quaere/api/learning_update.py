@@ -32,7 +32,7 @@ from quaere.api.background import run_in_thread
 from quaere.api.checked_questions import read_checked, recheck_questions, write_lines
 from quaere.api.evaluation import Evaluation
 from quaere.api.evolution import export
-from quaere.api.learned import Learned, Update, find_index
+from quaere.api.learned import Learned, Update, find_gain, find_index
 from quaere.api.learning import DOCUMENTS, REPORT, SECONDS, UPDATES, Learning
 from quaere.api.learning_plan import PLAN, Plan, find_plan, store_plan
 from quaere.api.learning_request import Asked
@@ -41,7 +41,6 @@ from quaere.api.run import Run
 from quaere.dialects.notes import read_json
 from quaere.disk import discard_folder, link_file, new_folder, write_file
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import Interval, paired_difference
 from quaere.recipes.registry import find_recipe
 from quaere.records import Episode, Question
 from quaere.rewards.answers import normalise_answer
@@ -49,7 +48,13 @@ from quaere.search.changed_documents import ChangedDocuments, digest_documents, 
 from quaere.search.index import open_index, update_hint
 from quaere.search.index_build import update_index
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.held_back import choose_documents, list_contents, list_documents, split_by_document
+from quaere.warmup.documents.held_back import (
+    choose_documents,
+    find_clusters,
+    list_contents,
+    list_documents,
+    split_by_document,
+)
 from quaere.warmup.documents.stale_questions import Retired
 from quaere.worlds.dice import Dice
 
@@ -335,7 +340,8 @@ class _Refresh(Learning):
     def _collect(self, anyway: bool) -> Learned:
         learned = super()._collect(anyway)
         old = {one.id for one in self._read("kept")}
-        regression = _compare(learned, old.__contains__)
+        measured = (learned.before, learned.after, find_clusters(self._read("held")))
+        regression = find_gain(*measured, old.__contains__)
         retired = msgspec.json.Decoder(Retired).decode_lines((self.out / "retired.jsonl").read_bytes())
         touched = [one for one in self._read("kept") if self.changed.touched.intersection(list_documents(one))]
         found = Update(
@@ -344,7 +350,7 @@ class _Refresh(Learning):
             retired=retired,
             num_new=len(self._read_new()),
             regression=regression,
-            gain=_compare(learned, lambda name: name not in old),
+            gain=find_gain(*measured, lambda name: name not in old),
             is_worse=regression is None or regression.high < 0,
         )
         is_taken = self.run.exists() and (anyway or not found.is_worse)
@@ -373,13 +379,3 @@ def _take(weights: Path, agent: Path) -> None:
 def _list_all(questions: Collection[CheckedQuestion]) -> set[str]:
     """The documents that the questions are about."""
     return {name for question in questions for name in list_documents(question)}
-
-
-def _compare(learned: Learned, is_chosen: Callable[[str], bool]) -> Interval | None:
-    """After minus before in exact match, over the chosen questions that have an answer; None if there are none."""
-    before, after = (_score(one, is_chosen) for one in (learned.before, learned.after))
-    return paired_difference([after[name] for name in before], list(before.values())) if before else None
-
-
-def _score(evaluation: Evaluation, is_chosen: Callable[[str], bool]) -> dict[str, float]:
-    return {one.id: one.exact_match for one in evaluation.questions if one.answerable and is_chosen(one.id)}

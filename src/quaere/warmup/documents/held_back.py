@@ -30,14 +30,14 @@ def split_by_document(
     repeat each other.
     """
     sides: dict[bool, list[Row]] = {False: [], True: []}
-    num = 0
-    for num, row in enumerate(rows, 1):
+    rows = list(rows)
+    for row in rows:
         found = {is_held(name) for name in documents(row)}
         if len(found) == 1:
             sides[found.pop()].append(row)
     held = set().union(*map(contents, sides[True]))
     practice = [row for row in sides[False] if held.isdisjoint(contents(row))]
-    return practice, sides[True], num - len(practice) - len(sides[True])
+    return practice, sides[True], len(rows) - len(practice) - len(sides[True])
 
 
 def list_documents(question: CheckedQuestion) -> list[str]:
@@ -76,6 +76,13 @@ def choose_documents(questions: Sequence[CheckedQuestion], num: int) -> frozense
     before = itertools.accumulate((sum(alone[name] for name in group) for group in groups), initial=0)
     num_chosen = max(1, sum(count < num for count, _ in zip(before, groups, strict=False)))
     return frozenset(itertools.chain.from_iterable(groups[: min(num_chosen, len(groups) - 1)]))
+
+
+def find_clusters(questions: Iterable[CheckedQuestion]) -> dict[str, Hashable]:
+    """The cluster of each question by its id: questions are dependent if documents, texts or sentences link them."""
+    links = {one.id: [(text,) for text in list_contents(one)] + list_documents(one) for one in questions}
+    cluster_of = link(links.values())
+    return {name: cluster_of[items[0]] for name, items in links.items()}
 
 
 def link(links: Iterable[Sequence[Hashable]]) -> dict[Hashable, Hashable]:
