@@ -94,6 +94,22 @@ def test_without_a_gain_the_agent_is_the_start_unless_it_is_wanted_anyway(told, 
         assert agent.protocol.name == "search-r1-solver" and agent.ask("Who built Halm?").episode.turns
 
 
+def test_both_measurements_ask_alike_and_the_exported_start_as_it_was_measured(weighing_paths, tmp_path):
+    given = make_place(weighing_paths, tmp_path) | {"settings": SMALL}
+    notes = {"recipe": "search-r1", "evidence": True}  # the model was taught in another style, to quote
+    (given["model"] / "warmup.json").write_text(json.dumps(notes))
+    learned = quaere.learn(weighing_paths[0].parent / "corpus.jsonl", **given)
+    assert learned.before.settings == learned.after.settings and not learned.is_trained
+    config = learned.plan.config(learned.plan.model)
+    with quaere.Agent(learned.agent, learned.index, device="cpu") as agent:
+        assert agent.protocol.style == config.prompts == "brief" and agent.limits == config.solver.limits
+        asked = (agent.protocol.name, agent.protocol.evidence, agent.protocol.abstention, agent.min_overlap)
+    assert asked == ("search-r1-solver", False, True, 0.0) and not learned.before.settings["evidence"]
+    with quaere.Run.open(learned.out / "before") as before, quaere.Run.open(learned.out / "after") as after:
+        opened = [min(run.episodes(), key=lambda one: one.id).token_ids[:30] for run in (before, after)]
+    assert opened[0] == opened[1]
+
+
 def test_a_call_that_is_repeated_does_nothing_again(told, place):
     corpus, given = place
     before = {path: path.stat().st_mtime_ns for path in given["out"].rglob("*.safetensors") if "run" in path.parts}

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import shutil
 import tempfile
 import time
 from collections import Counter
@@ -40,18 +39,18 @@ from quaere.api.learning_request import ask_for
 from quaere.api.printing import Progress, count, format_duration, no_progress
 from quaere.api.run import Run
 from quaere.api.warmup import warmup
-from quaere.dialects.notes import find_role, read_json
-from quaere.disk import discard_folder, new_folder, write_file
+from quaere.dialects.notes import Notes, config_notes, find_role, read_json
+from quaere.disk import discard_folder, write_file
 from quaere.errors import BadInput
 from quaere.evaluation.qa.abstaining import add_hidden
 from quaere.grouping import group_by
-from quaere.policies.catalogue import resolve_model
 from quaere.recipes.registry import find_recipe
 from quaere.records import Episode, Question
 from quaere.rewards.abstention import has_hidden_answer
 from quaere.search.changed_documents import digest_documents
 from quaere.search.index import open_index
 from quaere.search.index_build import build_index
+from quaere.training.exports import export_untrained
 from quaere.training.progress import StepReport, describe_figures
 from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.held_back import (
@@ -334,10 +333,19 @@ class Learning:
         again = f", {num_hidden} of them again with the answer hidden" if num_hidden else ""
         self.note(f"measuring on {count(len(asked) - num_hidden, 'question')} held back{again}")
         load = self._find_loader(model)
-        with Agent(model, self.index, min_overlap=0.0, load=load, on_note=self.note, **engine, **limits) as agent:
+        notes = self._note_prompts()
+        prompts: dict[str, Any] = {
+            name: getattr(notes, name) for name in ("dialect", "style", "evidence", "abstention")
+        }
+        prompts |= {"guided": False, "min_overlap": 0.0}
+        with Agent(model, self.index, load=load, on_note=self.note, **prompts, **engine, **limits) as agent:
             self.opened_s = time.monotonic()
             how: dict[str, Any] = {"run": stored, "known": known, "on_progress": progress or self.progress}
             return evaluate(agent, asked, name=name, **how)
+
+    def _note_prompts(self) -> Notes:
+        """How the start and the end are both asked: as in training."""
+        return config_notes(msgspec.to_builtins(self.plan.config(self.start)), self.plan.recipe)
 
     def _find_loader(self, model: str | Run) -> Callable[[], Policy] | None:
         """What opens the model on the trainer's server; None if it is computed here."""
@@ -366,8 +374,7 @@ class Learning:
                 export(self.run, self.agent, role="solver")
             else:
                 self.note("the interval of the gain includes 0: the agent is the model before reinforcement")
-                with new_folder(self.agent) as folder:
-                    shutil.copytree(resolve_model(self.start).folders[0], folder, dirs_exist_ok=True)
+                export_untrained(self.start, self._note_prompts(), self.agent)
         write_file(choice, msgspec.json.encode({"trained": trained}))
 
     def _collect(self, anyway: bool) -> Learned:
