@@ -197,6 +197,37 @@ def test_documents_that_are_too_few(place, tmp_path):
     stop_each(tmp_path / "docs", given, ["2 passages of 2 documents"])
 
 
+def test_a_folder_with_no_more_than_a_half_written_plan_resumes(place, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".plan.json.partial-0123456789abcdef").write_text('{"sour')  # killed before it was renamed
+    stop_each(place[0], {**place[1], "out": out}, ["indexing"])
+    assert sorted(path.name for path in out.iterdir()) == ["plan.json", "seconds.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("docs/scan.xyz", "text", "found no document with text"),
+        ("docs/empty.md", " ", "found no document with text"),
+        ("docs", "text", "is not a kind of file that can be read"),
+        ("rows.jsonl", "no JSON\n", "rows.jsonl"),
+        ("questions.jsonl", '{"id": "q"}\n', "questions.jsonl, line 1"),
+    ],
+)
+def test_files_that_cannot_be_read_are_refused_before_anything_is_written(place, tmp_path, name, text, said):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    given = {**place[1], "out": tmp_path / "out"}
+    if name == "questions.jsonl":
+        given["questions"] = path
+    source = place[0] if name == "questions.jsonl" else tmp_path / name.partition("/")[0]
+    with pytest.raises(quaere.BadInput, match=said):
+        quaere.learn(source, **given)
+    assert not given["out"].exists()
+
+
 def test_what_the_machine_has_too_little_of(place, tmp_path, monkeypatch):
     from quaere.training import estimate
 

@@ -17,16 +17,19 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, structs
 
+from quaere.api.checked_questions import read_checked
 from quaere.api.evolution import ConfigOptions
 from quaere.api.learning_request import FORM, WRITER, Asked, settings_of
 from quaere.api.printing import count, format_duration
 from quaere.api.warmup import check_lessons
 from quaere.api.warmup_settings import WarmupSettings, make_settings
 from quaere.dialects.notes import find_notes, read_json
-from quaere.disk import write_file
+from quaere.disk import remove_leftovers, write_file
 from quaere.errors import BadInput
 from quaere.policies.tinker import HOSTED
 from quaere.recipes.registry import LEARNED, Recipe, find_recipe
+from quaere.search.corpus import CorpusReader
+from quaere.search.index import is_index, open_index
 from quaere.setting_types import refuse_unknown
 from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings
 
@@ -194,6 +197,8 @@ def find_plan(asked: Asked, out: Path) -> Plan:
     """The stored plan if the folder has one, else a new one; BadInput if the folder is of another call."""
     path = out / PLAN
     if not path.is_file():
+        if out.is_dir():
+            remove_leftovers(out, PLAN)  # of a call that was killed before its plan was stored
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise BadInput(f"{out} exists and is not a folder of `quaere learn`", hint="choose another --out")
         return make_plan(asked, out)
@@ -283,13 +288,25 @@ def _check(asked: Asked) -> Recipe:
         raise BadInput(f"minutes must be above 0, not {asked.minutes:g}", hint="--minutes 30")
     if asked.model.startswith("openai:"):
         raise BadInput("the weights behind an endpoint cannot be trained", hint="--model FOLDER, or a hub id")
-    for place in (*asked.sources, *filter(None, [asked.questions])):
-        if not Path(place).exists():
-            raise BadInput(f"{place} does not exist", hint="quaere learn FOLDER --model M --out DIR")
+    _check_files(asked)
     refuse_unknown(settings_of(asked.settings, FORM), WarmupSettings.__struct_fields__, "setting of a warm-up called")
     writer = settings_of(asked.settings, WRITER)
     refuse_unknown(writer, WriterSettings.__struct_fields__, "setting of the question writer called")
     return find_recipe(asked.recipe)
+
+
+def _check_files(asked: Asked) -> None:
+    """Raise BadInput for documents or questions that cannot be read."""
+    sources = [Path(source) for source in asked.sources]
+    for place in (*sources, *map(Path, filter(None, [asked.questions]))):
+        if not place.exists():
+            raise BadInput(f"{place} does not exist", hint="quaere learn FOLDER --model M --out DIR")
+    if len(sources) == 1 and is_index(sources[0]):
+        open_index(sources[0], check_sources=False)
+    else:
+        next(iter(CorpusReader(sources)), None)  # looks for a first document
+    if asked.questions:
+        read_checked(Path(asked.questions))
 
 
 def _check_trainer(plan: Plan) -> None:
