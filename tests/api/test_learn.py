@@ -15,6 +15,7 @@ from quaere.api import learning, learning_plan
 from quaere.api.checked_questions import read_checked
 from quaere.api.learning_plan import fit_steps, make_plan, time_episode
 from quaere.api.learning_request import ask_for
+from quaere.disk import write_file
 from quaere.rewards.abstention import has_hidden_answer
 from village_runs import SMALL as LOOP
 
@@ -86,12 +87,31 @@ def test_without_a_gain_the_agent_is_the_start_unless_it_is_wanted_anyway(told, 
     learned, notes, _ = told
     corpus, given = place
     assert not learned.is_better and not learned.is_trained
-    assert "the interval of the gain includes 0: the agent is the model before reinforcement" in notes
+    assert "the interval includes 0: no gain is shown; the agent is the model before reinforcement" in notes
     assert digest(learned.agent) == digest(given["model"])
     anyway = quaere.learn(corpus, **given, anyway=True)
     assert anyway.is_trained and digest(anyway.agent) != digest(given["model"])
     with quaere.Agent(anyway.agent, anyway.index, device="cpu") as agent:
         assert agent.protocol.name == "search-r1-solver" and agent.ask("Who built Halm?").episode.turns
+
+
+def test_rejected_weights_do_not_stay_after_a_kill(told, place, tmp_path, monkeypatch):
+    given = {**place[1], "out": tmp_path / "out"}
+    shutil.copytree(told[0].out, given["out"])
+
+    def stop(path, content):
+        if path.name == "agent.json":  # the agent itself is written
+            raise ZeroDivisionError
+        write_file(path, content)
+
+    for anyway in (False, True):
+        assert quaere.learn(place[0], **given, anyway=not anyway).is_trained is not anyway
+        with monkeypatch.context() as patch:
+            patch.setattr(learning, "write_file", stop)
+            with pytest.raises(ZeroDivisionError):
+                quaere.learn(place[0], **given, anyway=anyway)
+        learned = quaere.learn(place[0], **given, anyway=not anyway)
+        assert (digest(learned.agent) == digest(place[1]["model"])) is anyway
 
 
 def test_both_measurements_ask_alike_and_the_exported_start_as_it_was_measured(weighing_paths, tmp_path):
@@ -167,9 +187,13 @@ def test_an_index_is_used_where_it_is(weighing_paths, place, tmp_path):
         ({"sources": "nowhere"}, "nowhere does not exist"),
         ({"sources": []}, "no documents are named"),
         ({"questions": "nowhere.jsonl"}, "nowhere.jsonl does not exist"),
+        ({"sources": "HERE"}, "are one folder, or one is inside the other"),
+        ({"sources": "HERE/out"}, "are one folder, or one is inside the other"),
+        ({"sources": "HERE/out/docs"}, "are one folder, or one is inside the other"),
     ],
 )
 def test_what_cannot_be_planned_leaves_nothing(place, tmp_path, changes, said):
+    changes = {name: str(tmp_path) + value[4:] if "HERE" in str(value) else value for name, value in changes.items()}
     given = {"sources": place[0], **place[1], "out": tmp_path / "out", **changes}
     with pytest.raises(quaere.BadInput, match=said):
         quaere.learn(given.pop("sources"), **given)

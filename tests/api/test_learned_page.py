@@ -39,7 +39,8 @@ def test_the_headline_says_before_after_and_the_interval_of_the_gain(out):
 
 
 @pytest.mark.parametrize(
-    ("rights", "expected"), [((40, 43), "Not shown to be better : the gain is +3.8 [+0.0, +8.8]"), ((44, 20), "Worse")]
+    ("rights", "expected"),
+    [((40, 43), "Not shown to be better : the gain is +3.8 [+0.0, +8.8]"), ((44, 20), "Worse , a loss: -30.0 [")],
 )
 def test_without_a_gain_it_says_that_the_start_was_exported(out, rights, expected):
     text = words(read_page(learned(out, rights=rights), out / "report.html"))
@@ -137,6 +138,8 @@ def test_commands_are_those_of_the_program(out):
     index = str(found.index)
     assert index in typed[0] and index in typed[1] and str(found.agent) in typed[0]
     assert parsed["export"].name == str(out / "run")
+    rejected = read_page(structs.replace(found, is_trained=False), out / "report.html")
+    assert "quaere view" in rejected and "quaere export" not in rejected
 
 
 def test_the_plan_is_folded_away(out):

@@ -38,7 +38,8 @@ def test_the_plan_comes_first_and_the_result_last(words, capsys):
     lines = said.out.splitlines()
     assert lines[0].startswith("exact match before ") and lines[1].startswith("gain ")
     assert "points on 8 questions held back" in lines[1] and lines[2].startswith("  1 search (8): ")
-    assert "the interval includes 0, so no gain is shown: the agent is the model before reinforcement" in lines
+    assert "the interval includes 0: no gain is shown; the agent is the model before reinforcement" in lines
+    assert "steps: 2" in lines
     assert "questions: 32 single; searches: 32 need 1" in lines and "examples of the questions given:" in lines
     assert lines[3].startswith("  refused with the answer hidden (8): ") and "refused with an answer (8): " in lines[4]
     assert f"--index {folder}/out/index --model {folder}/out/agent" in said.out
@@ -67,6 +68,11 @@ def test_a_dry_run_shows_the_plan_and_questions_and_keeps_nothing(words, tmp_pat
     found = json.loads(capsys.readouterr().out)
     assert found["plan"]["steps"] == 2 and len(found["questions"]) == 20
     assert not (tmp_path / "other").exists()
+
+
+def test_a_loss_is_called_one(tmp_path):
+    lines = learn.describe_learned(make_learned(tmp_path, rights=(44, 20)))
+    assert "the interval is below 0: a loss; the agent is the model before reinforcement" in lines
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,16 @@ class Learned(Struct, frozen=True):
     learned: list[Example]
     seconds: dict[str, float]
     agent: Path
+    num_steps: int  # of the solver that were made
     is_trained: bool = True  # False: the agent is the model before reinforcement
     update: Update | None = None  # of `learn(..., update=True)`
+
+    @property
+    def verdict(self) -> str:
+        """What the interval of the gain says."""
+        if self.is_better:
+            return "the interval is above 0: a gain"
+        return "the interval is below 0: a loss" if self.gain.high < 0 else "the interval includes 0: no gain is shown"
 
     @property
     def index(self) -> Path:

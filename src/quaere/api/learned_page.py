@@ -125,7 +125,7 @@ def _commands(learned: Learned) -> dict[str, str]:
     }
     if learned.update and not (learned.out / "run").exists():
         return use  # there was nothing new to practise on
-    return use | {
-        "Read how it was trained, episode by episode": f"quaere view {run} --open",
-        "Take the trained model elsewhere, in one folder": f"quaere export {run} --merge --out {merged}",
-    }
+    use["Read how it was trained, episode by episode"] = f"quaere view {run} --open"
+    if learned.is_trained:
+        use["Take the trained model elsewhere, in one folder"] = f"quaere export {run} --merge --out {merged}"
+    return use

@@ -47,6 +47,7 @@ from quaere.grouping import group_by
 from quaere.recipes.registry import find_recipe
 from quaere.records import Episode, Question
 from quaere.rewards.abstention import has_hidden_answer
+from quaere.runs.summaries import summarise_phases
 from quaere.search.changed_documents import digest_documents
 from quaere.search.index import open_index
 from quaere.search.index_build import build_index
@@ -94,11 +95,11 @@ def learn(
 
     `sources` are folders, documents or one index. Questions are written and checked by the model, or those of the file
     `questions`. `settings` are the recipe's by name and overrule those of the YAML file `config`; "form.NAME" is a
-    setting of `warmup` and "writer.NAME" one of the question writer. If the interval of the gain includes 0, the agent
-    is the model before reinforcement, except with `anyway`. With `trainer`, the model samples and is reinforced on the
-    server at `trainer_url`. With `update` and otherwise the same arguments, a finished learning is refreshed after its
-    documents have changed. `on_progress` is called with what is being done, how much of it is done, and how much there
-    is.
+    setting of `warmup` and "writer.NAME" one of the question writer. If the interval of the gain is not above 0, the
+    agent is the model before reinforcement, except with `anyway`. With `trainer`, the model samples and is reinforced
+    on the server at `trainer_url`. With `update` and otherwise the same arguments, a finished learning is refreshed
+    after its documents have changed. `on_progress` is called with what is being done, how much of it is done, and how
+    much there is.
     """
     how: dict[str, Any] = {"minutes": minutes, "recipe": recipe, "seed": seed, "device": device}
     how |= {"trainer": trainer, "trainer_url": trainer_url}
@@ -151,7 +152,7 @@ class Learning:
         self._reinforce()
         self._stage("after", self.out / "after.json", self._measure_end)
         learned = self._collect(anyway)
-        self._export(learned.is_trained)
+        self._export(learned)
         write_page(learned, self.out / "report.html")
         write_file(self.out / REPORT, msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
         return learned
@@ -360,20 +361,21 @@ class Learning:
         """The questions to measure with: those held back, each a second time with its answer hidden."""
         return add_hidden([question.to_question() for question in self._read("held")])[0]
 
-    def _export(self, trained: bool) -> None:
+    def _export(self, learned: Learned) -> None:
         """Write the agent; `agent.json` says which it is, as a later call with `anyway` replaces it."""
-        choice = self.out / "agent.json"
+        choice, trained = self.out / "agent.json", learned.is_trained
         if self.agent.exists() and (self.out / UPDATES).exists():
             return  # of a later update, perhaps
         if self.agent.exists() and choice.is_file() and read_json(choice, dict[str, bool]) == {"trained": trained}:
             return
+        choice.unlink(missing_ok=True)  # first: it must not speak of the next agent if this is killed
         if self.agent.exists():
             discard_folder(self.agent)
         with self._timed("agent"):
             if trained:
                 export(self.run, self.agent, role="solver")
             else:
-                self.note("the interval of the gain includes 0: the agent is the model before reinforcement")
+                self.note(f"{learned.verdict}; the agent is the model before reinforcement")
                 export_untrained(self.start, self._note_prompts(), self.agent)
         write_file(choice, msgspec.json.encode({"trained": trained}))
 
@@ -403,8 +405,17 @@ class Learning:
             ],
             seconds=self.seconds,
             agent=self.agent,
+            num_steps=self._count_steps(),
             is_trained=anyway or gain.low > 0,
         )
+
+    def _count_steps(self) -> int:
+        """The steps that the solver was trained; an update may have nothing to practise on."""
+        if not self.run.exists():
+            return 0
+        with Run.open(self.run) as run:
+            phases = [phase for phase in summarise_phases(run) if phase.phase == "solver"]
+        return sum(phase.last_step - phase.first_step + 1 for phase in phases)
 
 
 def _free_memory() -> None:

@@ -197,6 +197,7 @@ def find_plan(asked: Asked, out: Path) -> Plan:
     """The stored plan if the folder has one, else a new one; BadInput if the folder is of another call."""
     path = out / PLAN
     if not path.is_file():
+        _check_places(asked.sources, out)
         if out.is_dir():
             remove_leftovers(out, PLAN)  # of a call that was killed before its plan was stored
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -293,6 +294,15 @@ def _check(asked: Asked) -> Recipe:
     writer = settings_of(asked.settings, WRITER)
     refuse_unknown(writer, WriterSettings.__struct_fields__, "setting of the question writer called")
     return find_recipe(asked.recipe)
+
+
+def _check_places(sources: Sequence[str], out: Path) -> None:
+    """Raise BadInput if what is written would be among the documents, or the documents among it."""
+    for source in sources:
+        both = sorted([Path(source).resolve(), out.resolve()])
+        if both[1].is_relative_to(both[0]):
+            said = f"--out {out} and the documents {source} are one folder, or one is inside the other"
+            raise BadInput(said, hint="an --out beside the documents")
 
 
 def _check_files(asked: Asked) -> None:

@@ -359,9 +359,9 @@ class _Refresh(Learning):
             self.note(f"{lost}: the agent stays as it is")
         return structs.replace(learned, update=found, is_trained=is_taken)
 
-    def _export(self, trained: bool) -> None:
+    def _export(self, learned: Learned) -> None:
         """Exchange the agent for the new one at once, if it is taken."""
-        if not trained:
+        if not learned.is_trained:
             return
         made = self.out / "agent"
         if not made.exists():
