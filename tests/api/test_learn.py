@@ -364,13 +364,33 @@ def test_steps_that_were_asked_for_or_must_repeat_are_not_fitted(planned, fixed)
     assert fit_steps(plan, episode_s=0.1, left_s=60.0) is plan
 
 
+def test_the_time_of_a_stage_is_stored_while_it_goes_on(place, tmp_path, monkeypatch):
+    """By a clock that goes on by two seconds whenever it is looked at: a process that is killed stores nothing."""
+    corpus, given = place
+    given = {**given, "out": tmp_path / "out"}
+    ticks, stored = itertools.count(), {}
+    monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: 2 * next(ticks)))
+
+    def look(doing, done, *_):
+        path = given["out"] / "seconds.json"
+        stored[doing, done] = json.loads(path.read_text()) if path.exists() else {}
+        if doing == "answering" and done == 8:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        quaere.learn(corpus, **given, on_progress=look)
+    spent = [found["before"] for (doing, _), found in stored.items() if doing == "answering" and "before" in found]
+    assert len(set(spent)) > 2 and spent == sorted(spent)
+    assert json.loads((given["out"] / "seconds.json").read_text())["before"] > spent[-1]
+
+
 def test_the_steps_are_decided_once(place, tmp_path, monkeypatch):
-    """By a clock that goes on by a hundredth of a second whenever it is looked at."""
+    """By a clock that goes on by a two-hundredth of a second whenever it is looked at."""
     corpus, given = place
     settings = {name: value for name, value in SMALL.items() if name not in ("solver.steps", "engine.mode")}
     given = {**given, "out": tmp_path / "out", "settings": settings, "minutes": 0.6}
     ticks = itertools.count()
-    monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: next(ticks) / 100))
+    monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: next(ticks) / 200))
     stop_each(corpus, given, ["measuring"])
     assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 28
     stop_each(corpus, given, ["80 steps of about "])

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 _LEAST_DOCUMENTS = 2
 _LEAST_QUESTIONS = 8  # to practise on, and to measure with
 _MOST_SHOWN, _MOST_PREVIEWED = 10, 20
+_STORED_EVERY_S = 5.0
 REPORT, DOCUMENTS, SECONDS, UPDATES = "report.json", "documents.json", "seconds.json", "updates"
 
 
@@ -127,14 +128,16 @@ class Learning:
     """The stages of a plan in its folder; an update overrides some of them."""
 
     def __init__(self, out: Path, plan: Plan, note: Callable[[str], None], progress: Progress) -> None:
-        self.out, self.plan, self.note, self.progress = out, plan, note, progress
+        self.out, self.plan, self.note, self._progress = out, plan, note, progress
         self.index = find_index(plan, out)
         self.form, self.run, self.agent = out / "form", out / "run", out / "agent"
         self.start = str(self.form) if plan.teaches_form else plan.model
         path = out / SECONDS
         self.seconds = read_json(path, dict[str, float]) if path.is_file() else {}
         self.is_exact = plan.config(plan.model).engine.mode == "deterministic"
-        self.began_s = self.opened_s = 0.0  # when the stage under way began, and when its agent was loaded
+        self.stage = ""  # that is under way
+        # When this call began it, up to when its time is stored, and when its agent was loaded.
+        self.began_s = self.stored_s = self.opened_s = 0.0
 
     def finish(self, anyway: bool) -> Learned:
         """Do what is not done yet, stage by stage."""
@@ -170,13 +173,27 @@ class Learning:
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
-        """Adds the time to that of earlier calls, also if the stage is stopped."""
-        self.began_s = time.monotonic()
+        """Adds the time to that of earlier calls, now and then (`progress`) and also if the stage is stopped."""
+        self.stage, self.began_s = name, time.monotonic()
+        self.stored_s = self.began_s
         try:
             yield
         finally:
-            self.add_seconds(name, time.monotonic() - self.began_s)
+            self.store_time()
+            self.stage = ""
             _free_memory()
+
+    def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        """Tell the progress, and store the time of the stage: a killed process cannot."""
+        if self.stage and time.monotonic() - self.stored_s > _STORED_EVERY_S:
+            self.store_time()
+        self._progress(doing, done, total, stands)
+
+    def store_time(self) -> None:
+        """Store the time of the stage until now."""
+        now_s = time.monotonic()
+        self.add_seconds(self.stage, now_s - self.stored_s)
+        self.stored_s = now_s
 
     def add_seconds(self, name: str, seconds: float) -> None:
         """Add to the time of a stage."""
@@ -300,8 +317,9 @@ class Learning:
 
         before = self._measure(self.start, path.stem, progress)
         if answered_s:  # after a kill all may have been answered
-            # The last evaluation takes as long as this one, and the training loads the model, too.
-            planned_s = 2 * (time.monotonic() - self.began_s) + self.opened_s - self.began_s
+            self.store_time()
+            # The last evaluation takes as long as all calls of this one, and the training loads the model, too.
+            planned_s = self.seconds[self.stage] + self.opened_s - self.began_s
             left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - planned_s
             rows = self.plan.config(self.start).engine.max_rows
             self._change_steps(fit_steps(self.plan, time_episode(self.opened_s, answered_s, rows), left_s), left_s)

@@ -311,8 +311,8 @@ class _Refresh(Learning):
         """Measure the old agent, and reduce the planned steps to those that fit into the time that is left."""
         before = self._measure(self.start, path.stem, known=self._recall())
         if not self.is_exact:
-            spent_s = sum(self.seconds.values()) + time.monotonic() - self.began_s
-            left_s = 60 * self.plan.minutes - spent_s - len(before.questions) * self.cost.question_s
+            self.store_time()
+            left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - len(before.questions) * self.cost.question_s
             self._change_steps(fit_update(self.plan, self.cost, left_s), left_s)
         before.write(path)
 
