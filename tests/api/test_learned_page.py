@@ -11,6 +11,7 @@ from msgspec import structs
 from browsing import find_barriers, find_chromium, open_browser, watch
 from hostile_markup import PAYLOADS, read_skeleton
 from learned import Example, learned
+from quaere.api.learned import compare_shares
 from quaere.api.learned_page import write_page
 from quaere.cli.main import build_parser
 
@@ -54,7 +55,7 @@ def test_a_model_that_was_exported_anyway_is_said_to_be(out):
 
 
 def test_the_plot_has_a_row_for_each_share_that_both_evaluations_have(out):
-    labels = ["All questions", "Several searches", "Rightly refused", "Wrongly refused"]
+    labels = ["All questions", "Several searches", "Rightly refused", "Answered all the same", "Wrongly refused"]
 
     def rows(**how):
         page = read_page(learned(out, **how), out / "report.html")
@@ -65,7 +66,22 @@ def test_the_plot_has_a_row_for_each_share_that_both_evaluations_have(out):
     found = rows(refused=[12, 3])
     assert list(found) == labels
     assert found["Several searches"].startswith("25.0 [") and found["Rightly refused"].startswith("15.0 [")
+    assert found["Answered all the same"] == "100.0 [95.4, 100.0], after 100.0 [95.4, 100.0]"
     assert ", after 75.0 [" in found["Rightly refused"] and ", after 7.5 [" in found["Wrongly refused"]
+
+
+def test_right_answers_that_are_refused_now_are_a_share_of_those_before(out):
+    found = learned(out)
+    after = [
+        structs.replace(one, abstained=one.exact_match == before.exact_match == 1.0, exact_match=0.0)
+        for one, before in zip(found.after.questions, found.before.questions, strict=True)
+    ]
+    found = structs.replace(found, after=structs.replace(found.after, questions=tuple(after)))
+    *_, share = compare_shares(found.before, found.after)
+    assert (share.label, share.before, share.after.num) == ("Lost by refusing", None, 20)
+    assert share.after.mean == sum(one.abstained for one in after) / 20 > 0
+    page = read_page(found, out / "report.html")
+    assert re.search(r'aria-label="Lost by refusing: after [\d.]+ \[[\d.]+, [\d.]+\]"', page)
 
 
 def test_intervals_are_drawn_where_they_are(out):

@@ -9,7 +9,9 @@ from msgspec import Struct
 
 from quaere.api.evaluation import Evaluation
 from quaere.api.learning_plan import Plan
-from quaere.evaluation.intervals import Interval, clustered_difference
+from quaere.evaluation.intervals import Interval, clustered_difference, rate_interval
+from quaere.evaluation.qa.differences import compare
+from quaere.evaluation.qa.scores import Scored
 from quaere.search.changed_documents import ChangedDocuments
 from quaere.search.index import is_index
 from quaere.warmup.documents.stale_questions import Retired
@@ -28,6 +30,18 @@ class Example(Struct, frozen=True):
     given: str = ""
     kind: str = ""
     earlier: str = ""  # what was answered before, if it was asked then
+
+
+class Share(Struct, frozen=True):
+    """A share before and after; what was lost has none before.
+
+    Share("Rightly refused", "of those whose answer was hidden", Interval(...), Interval(...))
+    """
+
+    label: str
+    note: str
+    before: Interval | None
+    after: Interval
 
 
 class Update(Struct, frozen=True):
@@ -107,3 +121,37 @@ def find_gain(
     asked = [one for one in after.questions if one.answerable and is_chosen(one.id)]
     sides = ([one.exact_match for one in asked], [earlier[one.id] for one in asked])
     return clustered_difference(*sides, [clusters[one.id] for one in asked]) if asked else None
+
+
+_NOTES = {
+    "All questions": "answered right",
+    "Several searches": "answered right, of those that need more than one search",
+    "Rightly refused": "of those whose answer was hidden from the search",
+    "Answered all the same": "of those whose answer was hidden; fewer is better",
+    "Wrongly refused": "of those that the documents answer; fewer is better",
+}
+
+
+def compare_shares(before: Scored, after: Scored) -> list[Share]:
+    """The shares that both evaluations have, and the right answers that the second refused to give."""
+    first, second = _find_shares(before), _find_shares(after)
+    found = [Share(label, _NOTES[label], share, second[label]) for label, share in first.items() if label in second]
+    compared = compare(after, before)
+    if compared and compared.lost:
+        found.append(Share("Lost by refusing", "of those answered right before; fewer is better", None, compared.lost))
+    return found
+
+
+def _find_shares(evaluation: Scored) -> dict[str, Interval]:
+    items = evaluation.items
+    several = [one.exact_match for one in items if one.answerable and one.searches_needed > 1]
+    hidden = [one for one in items if not one.answerable]
+    abstention = evaluation.score.abstention
+    shares = (
+        evaluation.score.exact_match,
+        rate_interval(several) if several else None,
+        abstention.refused if abstention else None,
+        rate_interval([float(one.is_answer) for one in hidden]) if hidden else None,
+        abstention.refused_answerable if abstention else None,
+    )
+    return {label: share for label, share in zip(_NOTES, shares, strict=True) if share}

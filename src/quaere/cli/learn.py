@@ -160,18 +160,16 @@ def _open_progress(as_json: bool) -> AbstractContextManager[Progress]:
 
 def describe_learned(learned: Learned) -> list[str]:
     """The result in lines: before and after, questions, examples, what is wrong, the cost, and what to do next."""
+    from quaere.api.learned import compare_shares
+
     before, after = learned.before.score, learned.after.score
     kinds = ", ".join(f"{num} {kind}" for kind, num in learned.kinds.items())
     needed = ", ".join(f"{num} need {searches}" for searches, num in learned.searches.items())
     gained = f"gain {between(learned.gain, '+')} points on {count(learned.gain.num, 'question')} held back"
     lines = [f"exact match before {between(before.exact_match)}, after {between(after.exact_match)}", gained]
-    for one, other in zip(before.by_searches, after.by_searches, strict=True):
-        means = f"{100 * one.exact_match.mean:.1f} before, {100 * other.exact_match.mean:.1f} after"
-        lines.append(f"  {count(int(one.name), 'search')} ({one.exact_match.num}): {means}")
-    for name, kind in (("with the answer hidden", "refused"), ("with an answer", "refused_answerable")):
-        old, new = (getattr(score.abstention, kind, None) for score in (before, after))
-        if old and new:
-            lines.append(f"  refused {name} ({old.num}): {100 * old.mean:.1f} before, {100 * new.mean:.1f} after")
+    for share in compare_shares(learned.before, learned.after)[1:]:  # the first was said
+        was = f"{between(share.before)} before, " if share.before else ""
+        lines.append(f"  {share.label.lower()}, {share.note} ({share.after.num}): {was}{between(share.after)} after")
     if learned.update:
         lines += _describe_update(learned.update, learned.is_trained)
     elif not learned.is_better:
