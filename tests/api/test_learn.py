@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shlex
 import shutil
 from types import SimpleNamespace
 
@@ -15,6 +16,8 @@ from quaere.api import learning, learning_plan
 from quaere.api.checked_questions import read_checked
 from quaere.api.learning_plan import fit_steps, make_plan, time_episode
 from quaere.api.learning_request import ask_for
+from quaere.cli.learn import read_assignments
+from quaere.cli.main import build_parser
 from quaere.disk import write_file
 from quaere.rewards.abstention import has_hidden_answer
 from village_runs import SMALL as LOOP
@@ -259,8 +262,16 @@ def test_what_the_machine_has_too_little_of(place, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(learning_plan, "_MOST_ON_CPU", 1000)
         with pytest.raises(quaere.BadInput, match="no GPU was found") as caught:
-            quaere.learn(place[0], **given)
-        assert "--trainer tinker" in caught.value.hint and "`quaere questions --checked`" in str(caught.value)
+            quaere.learn(place[0], **given, minutes=5.5, seed=3)
+        machine, _, command = caught.value.hint.partition(": ")
+        assert machine == "on a machine with a GPU, or with --trainer tinker"
+        again = build_parser().parse_args(shlex.split(command)[1:])
+        typed = {name: getattr(again, name) for name in ("model", "minutes", "questions", "recipe", "seed")}
+        typed |= {"settings": read_assignments(again.assignments)}
+        assert ask_for(again.sources, **typed) == ask_for(
+            place[0], given["model"], given["questions"], settings=SMALL, minutes=5.5, recipe="search-r1", seed=3
+        )
+        assert again.out == given["out"] and "`quaere questions --checked`" in str(caught.value)
         patch.setattr("quaere.policies.catalogue.needs_guide", lambda model: True)
         with pytest.raises(quaere.BadInput, match="here work `quaere index`, `quaere ask`, and learning"):
             quaere.learn(place[0], **given)

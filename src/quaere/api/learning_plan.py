@@ -243,7 +243,7 @@ def make_plan(asked: Asked, out: Path) -> Plan:
     _check_trainer(plan)
     if plan.teaches_form or form:
         check_lessons(make_settings({**plan.form_settings(), "recipe": asked.recipe, "model": asked.model, "out": out}))
-    plan = structs.replace(plan, machine=_estimate(plan, recipe))
+    plan = structs.replace(plan, machine=_estimate(plan, recipe, asked.command(out)))
     if "solver.steps" in own:
         return plan
     steps = int(_REINFORCING * asked.minutes * 60 / plan.machine.step_s)
@@ -332,7 +332,7 @@ def _check_trainer(plan: Plan) -> None:
         )
 
 
-def _estimate(plan: Plan, recipe: Recipe) -> Machine:
+def _estimate(plan: Plan, recipe: Recipe, command: str) -> Machine:
     """The machine with what training needs of it; BadInput if it has less."""
     from quaere.policies.catalogue import needs_guide, resolve_model
     from quaere.training.estimate import estimate_run
@@ -357,7 +357,7 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
         raise BadInput(
             f"no GPU was found, and {plan.model} has {found.num_parameters / 1e6:,.0f} M weights: here work `quaere "
             f"index`, {writes}`quaere ask`, and learning with a model of at most {_MOST_ON_CPU / 1e6:.0f} M weights",
-            hint="the same command on a machine with a GPU, or with --trainer tinker",
+            hint=f"on a machine with a GPU, or with --trainer tinker: {command}",
         )
     if machine.memory_gib and needed > machine.memory_gib:
         there = f"there are {machine.memory_gib:.1f} on {machine.name}"
