@@ -118,7 +118,7 @@ def let_write(monkeypatch):
     real = policy.open_policy
 
     def open_policy(model, **options):
-        return real(model, **options) if "mode" in options else ChatPolicy(Reader())
+        return real(model, **options) if "interactive" in options else ChatPolicy(Reader())
 
     monkeypatch.setattr(policy, "open_policy", open_policy)
 

@@ -240,6 +240,7 @@ class Learning:
                 "dropped": self.out / "dropped.jsonl",
                 "documents": documents,
                 "load": self._find_loader(model),
+                "exact": self.is_exact,
             }
             settings = self.plan.writer_settings()
             written = write_checked(model, self.index, settings, **how, note=self.note, progress=progress)
