@@ -14,8 +14,9 @@ import quaere
 from learning_runs import BUILDERS, FORM, SMALL, digest, let_write, make_place, stop_at, write_pages
 from quaere.api import learning, learning_plan
 from quaere.api.checked_questions import read_checked
-from quaere.api.learning_plan import fit_steps, make_plan, time_episode
+from quaere.api.learning_plan import fit_steps, make_plan
 from quaere.api.learning_request import ask_for
+from quaere.api.learning_times import count_steps, time_episode
 from quaere.cli.learn import read_assignments
 from quaere.cli.main import build_parser
 from quaere.disk import write_file
@@ -180,8 +181,8 @@ def test_an_index_is_used_where_it_is(weighing_paths, place, tmp_path):
         ({"recipe": "score"}, "learn knows no recipe score"),
         ({"minutes": 0}, "minutes must be above 0"),
         (
-            {"minutes": 0.05, "settings": {}},
-            "in 0.05 minutes there is time for 0 steps of search-r1 here\ntry: --minutes 1,",
+            {"minutes": 0.01, "settings": {}},
+            "in 0.01 minutes there is time for 2 steps of search-r1 here\ntry: --minutes 1,",
         ),
         ({"settings": {"solver.stepps": 3}}, "did you mean solver.steps?"),
         ({"settings": {"form.episods": 3}}, "episods"),
@@ -335,18 +336,18 @@ def test_killed_while_it_measures_it_goes_on_from_its_answers(place, tmp_path):
 
 @pytest.fixture(scope="module")
 def planned(place, tmp_path_factory):
-    """A plan for a CPU: 2 questions x 3 attempts a step."""
-    settings = {"engine.mode": "fast", "solver.batch": 2, "solver.attempts": 3}
+    """A plan for a CPU: 8 questions x 8 attempts a step."""
+    settings = {"engine.mode": "fast", "solver.batch": 8, "solver.attempts": 8}
     asked = ask_for(place[0], place[1]["model"], place[1]["questions"], settings=settings, minutes=0.6, device="cpu")
     return make_plan(asked, tmp_path_factory.mktemp("plan"))
 
 
-@pytest.mark.parametrize(("left_s", "steps"), [(60.0, 52), (600.0, 80), (3.0, 4), (-20.0, 4)])
+@pytest.mark.parametrize(("left_s", "steps"), [(60.0, 49), (600.0, 80), (3.0, 4), (-20.0, 4)])
 def test_steps_are_those_that_the_time_left_has_room_for(planned, left_s, steps):
     assert planned.machine.step_s == 1.5  # 3 turns of 96 tokens, 5 ms each with a tiny model
     assert planned.steps == 9  # in two fifths of 36 s
-    fitted = fit_steps(planned, episode_s=0.1, left_s=left_s)
-    assert fitted.machine.step_s == pytest.approx(6 * 0.1 * 1.9)  # sampling, and learning from it
+    fitted = fit_steps(planned, episode_s=0.01, left_s=left_s)
+    assert fitted.machine.step_s == pytest.approx(64 * 0.01 * 1.9, abs=0.01)  # sampling, and learning from it
     assert fitted.steps == steps
 
 
@@ -355,6 +356,23 @@ def test_steps_of_a_larger_model_are_expected_to_take_longer(planned, tmp_path, 
     asked = ask_for(planned.sources[0], planned.model, planned.questions, settings=planned.settings, device="cpu")
     larger = make_plan(asked, tmp_path).machine
     assert larger.step_s == pytest.approx(288 * (0.005 + 1e-6 * larger.num_parameters), abs=0.1)
+
+
+@pytest.mark.parametrize(("changes", "times"), [({"solver.attempts": 16}, 2), ({"solver.batch": 24}, 3)])
+def test_a_step_takes_as_long_as_its_episodes(planned, tmp_path, changes, times):
+    settings = {**planned.settings, **changes, "solver.steps": 7}
+    asked = ask_for(planned.sources[0], planned.model, planned.questions, settings=settings, device="cpu")
+    plan = make_plan(asked, tmp_path)
+    assert plan.machine.step_s == pytest.approx(times * planned.machine.step_s, abs=0.2)
+    assert plan.expected_s == 60 * 0.15 * plan.minutes + 7 * plan.machine.step_s
+
+
+def test_what_a_proposer_samples_is_counted(planned):
+    settings = {"proposer.steps": 2, "proposer.batch": 16, "proposer.attempts": 4, "generation.candidates": 250}
+    settings |= {"solver.batch": 8, "solver.attempts": 8, "iterations": 3, "generation.attempts": 1}
+    config = structs.replace(planned, recipe="drzero", settings=settings).config(planned.model)
+    assert count_steps(config, 30) == 3 * (30 + (2 * 16 * (1 + 4) + 250 * (1 + 1)) / 64)
+    assert count_steps(planned.config(planned.model), 30) == 30
 
 
 @pytest.mark.parametrize(
@@ -401,6 +419,7 @@ def test_the_steps_are_decided_once(place, tmp_path, monkeypatch):
     settings = {name: value for name, value in SMALL.items() if name not in ("solver.steps", "engine.mode")}
     given = {**given, "out": tmp_path / "out", "settings": settings, "minutes": 0.6}
     ticks = itertools.count()
+    monkeypatch.setattr(learning_plan, "_CPU_EPISODES", 12)  # as in one step
     monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: next(ticks) / 200))
     stop_each(corpus, given, ["measuring"])
     assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 28

@@ -34,8 +34,9 @@ from quaere.api.checked_questions import read_checked, summarise, write_checked,
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
 from quaere.api.learned import Example, Learned, find_gain, find_index
-from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan, time_episode
+from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan
 from quaere.api.learning_request import ask_for
+from quaere.api.learning_times import time_episode
 from quaere.api.printing import Progress, count, format_duration, no_progress
 from quaere.api.run import Run
 from quaere.api.warmup import warmup

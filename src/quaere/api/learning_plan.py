@@ -9,7 +9,6 @@ Steps are decided a second time, by what the first evaluation measured (`fit_ste
 
 import math
 import shutil
-import timeit
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from msgspec import Struct, structs
 from quaere.api.checked_questions import read_checked
 from quaere.api.evolution import ConfigOptions
 from quaere.api.learning_request import FORM, WRITER, Asked, settings_of
+from quaere.api.learning_times import count_steps, measure_tflops
 from quaere.api.printing import count, format_duration
 from quaere.api.warmup import check_lessons
 from quaere.api.warmup_settings import WarmupSettings, make_settings
@@ -43,7 +43,8 @@ _DRAFTS, _MOST_STEPS, _LEAST_STEPS = 20_000, 80, 4
 # A step of 512 episodes with 1.5 B weights, on a card that multiplies bfloat16 matrices at 600 TFLOP/s.
 _STEP_S, _STEP_EPISODES, _STEP_WEIGHTS, _STEP_TFLOPS = 15.0, 512, 1.5e9, 600.0
 _LEAST_STEP_S = 0.1
-_CPU_TOKEN_S, _CPU_WEIGHT_S = 0.005, 6e-10  # of each token of an episode: measured with 0.15 M and 14 M weights
+# Of each token of an episode, in steps of 64 episodes: measured with 0.15 M and 14 M weights.
+_CPU_TOKEN_S, _CPU_WEIGHT_S, _CPU_EPISODES = 0.005, 6e-10, 64
 _STEP_PER_SAMPLING = {
     "cuda": 2.8,  # means of 19 steps of 1.5 B weights on an H200
     "cpu": 1.9,  # 22.9 s by 12.4 s, 135 M weights
@@ -150,7 +151,10 @@ class Plan(Asked, frozen=True, kw_only=True):
         """Seconds that all stages are expected to take; form and evaluations have their shares of the minutes."""
         shares = _MEASURING + (_TEACHING if self.teaches_form else 0.0)
         written = 0.0 if self.questions else self.writer_minutes
-        return 60 * (written + shares * self.minutes) + self.steps * self.machine.step_s
+        return (
+            60 * (written + shares * self.minutes)
+            + count_steps(self.config(self.model), self.steps) * self.machine.step_s
+        )
 
     def describe(self) -> list[tuple[str, str]]:
         """The stages in counts, then what they cost: lines of a name and a text."""
@@ -246,9 +250,11 @@ def make_plan(asked: Asked, out: Path) -> Plan:
     plan = structs.replace(plan, machine=_estimate(plan, recipe, asked.command(out)))
     if "solver.steps" in own:
         return plan
-    steps = int(_REINFORCING * asked.minutes * 60 / plan.machine.step_s)
+    first, least_steps = (count_steps(plan.config(plan.model), num) for num in (0, _LEAST_STEPS))
+    per_step = (least_steps - first) / _LEAST_STEPS
+    steps = max(0, int((_REINFORCING * asked.minutes * 60 / plan.machine.step_s - first) / per_step))
     if steps < _LEAST_STEPS:
-        least = _LEAST_STEPS * plan.machine.step_s / 60 / _REINFORCING
+        least = least_steps * plan.machine.step_s / 60 / _REINFORCING
         said = f"in {asked.minutes:.3g} minutes there is time for {count(steps, 'step')} of {asked.recipe} here"
         raise BadInput(said, hint=f"--minutes {math.ceil(least)}, or a smaller --model")
     return structs.replace(plan, steps=min(steps, _MOST_STEPS))
@@ -267,18 +273,6 @@ def fit_steps(plan: Plan, episode_s: float, left_s: float) -> Plan:
     step_s = episode_s * config.solver.num_samples * _STEP_PER_SAMPLING[plan.machine.device]
     steps = max(_LEAST_STEPS, min(_MOST_STEPS, int(left_s / step_s)))
     return structs.replace(plan, steps=steps, machine=structs.replace(plan.machine, step_s=round(step_s, 2)))
-
-
-def time_episode(opened_s: float, answered_s: Sequence[float], num_at_once: int) -> float:
-    """Seconds by which each episode prolongs an evaluation, from the times at which its episodes ended.
-
-    Of two batches and more the first is left out: while it is answered, kernels are compiled and graphs captured.
-
-    time_episode(0.0, [7.0, 8.0, 9.0, 11.0], num_at_once=2) == 1.5  # seconds from 8 to 11, for two episodes
-    """
-    first = num_at_once if len(answered_s) >= 2 * num_at_once else 0
-    began_s = answered_s[first - 1] if first else opened_s
-    return (answered_s[-1] - began_s) / (len(answered_s) - first)
 
 
 def _check(asked: Asked) -> Recipe:
@@ -368,10 +362,11 @@ def _estimate(plan: Plan, recipe: Recipe, command: str) -> Machine:
         raise BadInput(said, hint="another --out, or make room")
     limits = config.solver.limits
     token_s = _CPU_TOKEN_S + found.num_parameters * _CPU_WEIGHT_S
-    step_s = round(max(_LEAST_STEP_S, limits.max_turns * limits.turn_tokens * token_s), 1)
+    share = config.solver.num_samples / _CPU_EPISODES
+    step_s = round(max(_LEAST_STEP_S, share * limits.max_turns * limits.turn_tokens * token_s), 1)
     if machine.device == "cuda" or not is_local:
         share = config.solver.num_samples / _STEP_EPISODES * found.num_parameters / _STEP_WEIGHTS
-        tflops = _measure_tflops() if is_local else _STEP_TFLOPS
+        tflops = measure_tflops() if is_local else _STEP_TFLOPS
         step_s = round(max(_LEAST_STEP_S, _STEP_S * share * _STEP_TFLOPS / tflops), 1)
     return structs.replace(
         machine,
@@ -380,17 +375,3 @@ def _estimate(plan: Plan, recipe: Recipe, command: str) -> Machine:
         needed_disk_gib=round(needed_disk, 2),
         step_s=step_s,
     )
-
-
-def _measure_tflops() -> float:
-    """How fast the GPU multiplies matrices in bfloat16; the best of several tries, as load varies."""
-    import torch
-
-    size = 4096
-    matrix = torch.ones(size, size, device="cuda", dtype=torch.bfloat16)
-
-    def multiply() -> None:
-        matrix @ matrix
-        torch.cuda.synchronize()
-
-    return 2 * size**3 / min(timeit.repeat(multiply, number=1, repeat=5)) / 1e12
