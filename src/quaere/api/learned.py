@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import itertools
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -12,9 +15,15 @@ from quaere.api.learning_plan import Plan
 from quaere.evaluation.intervals import Interval, clustered_difference, rate_interval
 from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.scores import Scored
+from quaere.grouping import group_by
+from quaere.runs import Run
+from quaere.runs.summaries import summarise_phases
 from quaere.search.changed_documents import ChangedDocuments
 from quaere.search.index import is_index
+from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.stale_questions import Retired
+
+_MOST_SHOWN = 10
 
 
 class Example(Struct, frozen=True):
@@ -155,3 +164,50 @@ def _find_shares(evaluation: Scored) -> dict[str, Interval]:
         abstention.refused_answerable if abstention else None,
     )
     return {label: share for label, share in zip(_NOTES, shares, strict=True) if share}
+
+
+def describe_questions(questions: Sequence[CheckedQuestion], before: Evaluation, after: Evaluation) -> dict[str, Any]:
+    """The fields of a `Learned` about its questions: their kinds, some examples, and what was learned or is wrong."""
+    known = {question.id: question for question in questions}
+    missed = {score.id: score.answer or "" for score in before.questions if not score.exact_match}
+    shown = [(one, score) for score in after.questions if (one := known.get(score.id)) and one.answers]
+    return {
+        "kinds": dict(Counter(question.kind for question in questions).most_common()),
+        "searches": dict(sorted(Counter(str(question.searches) for question in questions).items())),
+        "examples": [_show(question) for question in draw_kinds(questions)[:_MOST_SHOWN]],
+        "wrong": [_show(one, score.answer or "") for one, score in shown if not score.exact_match],
+        "learned": [
+            _show(one, score.answer or "", missed[one.id])
+            for one, score in shown
+            if score.exact_match and one.id in missed
+        ],
+    }
+
+
+def count_solver_steps(path: Path) -> int:
+    """The steps that the solver was trained in a run; 0 if there is none, as an update may have nothing to practise."""
+    if not path.exists():
+        return 0
+    with Run.open(path) as run:
+        phases = [phase for phase in summarise_phases(run) if phase.phase == "solver"]
+    return sum(phase.last_step - phase.first_step + 1 for phase in phases)
+
+
+def draw_kinds(questions: Sequence[CheckedQuestion]) -> list[CheckedQuestion]:
+    """The questions with their kinds in turn, so that the first ones are of all kinds."""
+    by_kind = group_by(questions, lambda question: question.kind).values()
+    return [one for turn in itertools.zip_longest(*by_kind) for one in turn if one is not None]
+
+
+def _show(question: CheckedQuestion, given: str = "", earlier: str = "") -> Example:
+    deciding = question.deciding
+    sentence, document = (deciding[-1].text, deciding[-1].doc_id) if deciding else ("", "")
+    return Example(
+        question.question,
+        question.answers[0] if question.answers else "",
+        sentence,
+        document,
+        given,
+        question.kind,
+        earlier,
+    )

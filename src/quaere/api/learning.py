@@ -15,10 +15,8 @@ With `update`, `learning_update.py` runs these stages for the documents that hav
 from __future__ import annotations
 
 import gc
-import itertools
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -33,7 +31,7 @@ from quaere.api.background import run_in_thread
 from quaere.api.checked_questions import read_checked, summarise, write_checked, write_lines
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
-from quaere.api.learned import Example, Learned, find_gain, find_index
+from quaere.api.learned import Learned, count_solver_steps, describe_questions, draw_kinds, find_gain, find_index
 from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan
 from quaere.api.learning_request import ask_for
 from quaere.api.learning_times import time_episode
@@ -44,11 +42,9 @@ from quaere.dialects.notes import Notes, config_notes, find_role, read_json
 from quaere.disk import discard_folder, write_file
 from quaere.errors import BadInput
 from quaere.evaluation.qa.abstaining import add_hidden
-from quaere.grouping import group_by
 from quaere.recipes.registry import find_recipe
 from quaere.records import Episode, Question
 from quaere.rewards.abstention import has_hidden_answer
-from quaere.runs.summaries import summarise_phases
 from quaere.search.changed_documents import digest_documents
 from quaere.search.index import open_index
 from quaere.search.index_build import build_index
@@ -69,7 +65,7 @@ if TYPE_CHECKING:
 
 _LEAST_DOCUMENTS = 2
 _LEAST_QUESTIONS = 8  # to practise on, and to measure with
-_MOST_SHOWN, _MOST_PREVIEWED = 10, 20
+_MOST_PREVIEWED = 20
 _STORED_EVERY_S = 5.0
 REPORT, DOCUMENTS, SECONDS, UPDATES = "report.json", "documents.json", "seconds.json", "updates"
 
@@ -165,7 +161,7 @@ class Learning:
         """Questions about the documents, with their kinds in turn."""
         self._stage("index", self.index, self._build_index)
         self._stage("questions", self.out / "questions.jsonl", self._write_questions)
-        return _draw_kinds(self._read("questions"))
+        return draw_kinds(self._read("questions"))
 
     def _stage(self, name: str, output: Path, work: Callable[[Path], None]) -> None:
         if not output.exists():
@@ -403,10 +399,6 @@ class Learning:
         before, after = (Evaluation.read(self.out / f"{name}.json") for name in ("before", "after"))
         gain = find_gain(before, after, find_clusters(self._read("held")))
         assert gain is not None  # some have an answer
-        questions = self._read("questions")
-        known = {question.id: question for question in questions}
-        missed = {score.id: score.answer or "" for score in before.questions if not score.exact_match}
-        shown = [(one, score) for score in after.questions if (one := known.get(score.id)) and one.answers]
         return Learned(
             out=self.out,
             plan=self.plan,
@@ -414,28 +406,12 @@ class Learning:
             after=after,
             gain=gain,
             is_better=gain.low > 0,
-            kinds=dict(Counter(question.kind for question in questions).most_common()),
-            searches=dict(sorted(Counter(str(question.searches) for question in questions).items())),
-            examples=[_show(question) for question in _draw_kinds(questions)[:_MOST_SHOWN]],
-            wrong=[_show(one, score.answer or "") for one, score in shown if not score.exact_match],
-            learned=[
-                _show(one, score.answer or "", missed[one.id])
-                for one, score in shown
-                if score.exact_match and one.id in missed
-            ],
             seconds=self.seconds,
             agent=self.agent,
-            num_steps=self._count_steps(),
+            num_steps=count_solver_steps(self.run),
             is_trained=anyway or gain.low > 0,
+            **describe_questions(self._read("questions"), before, after),
         )
-
-    def _count_steps(self) -> int:
-        """The steps that the solver was trained; an update may have nothing to practise on."""
-        if not self.run.exists():
-            return 0
-        with Run.open(self.run) as run:
-            phases = [phase for phase in summarise_phases(run) if phase.phase == "solver"]
-        return sum(phase.last_step - phase.first_step + 1 for phase in phases)
 
 
 def _free_memory() -> None:
@@ -445,23 +421,3 @@ def _free_memory() -> None:
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()
-
-
-def _draw_kinds(questions: Sequence[CheckedQuestion]) -> list[CheckedQuestion]:
-    """The questions with their kinds in turn, so that the first ones are of all kinds."""
-    by_kind = group_by(questions, lambda question: question.kind).values()
-    return [one for turn in itertools.zip_longest(*by_kind) for one in turn if one is not None]
-
-
-def _show(question: CheckedQuestion, given: str = "", earlier: str = "") -> Example:
-    deciding = question.deciding
-    sentence, document = (deciding[-1].text, deciding[-1].doc_id) if deciding else ("", "")
-    return Example(
-        question.question,
-        question.answers[0] if question.answers else "",
-        sentence,
-        document,
-        given,
-        question.kind,
-        earlier,
-    )
