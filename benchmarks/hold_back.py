@@ -14,9 +14,8 @@ from pathlib import Path
 
 from results_table import first_digit, parse_digits
 
-from quaere.rewards.answers import normalise_answer
 from quaere.search.json_lines import read_lines
-from quaere.warmup.documents.held_back import find_documents, split_by_document
+from quaere.warmup.documents.held_back import find_contents, find_documents, split_by_document
 
 
 def list_documents(line: bytes) -> list[str]:
@@ -26,8 +25,8 @@ def list_documents(line: bytes) -> list[str]:
 
 def list_contents(line: bytes) -> list[str]:
     row = json.loads(line)
-    texts = (row.get("question"), *(span.get("text") for span in row.get("evidence", [])))
-    return [normalise_answer(text) for text in texts if text]
+    contents = find_contents(row.get("question", ""), [span.get("text", "") for span in row.get("evidence", [])])
+    return [text for text in contents if text]
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from quaere.warmup.documents.held_back import (
 
 
 def ask(number, *documents):
-    spans = tuple(Evidence(name, 0, 4, f"text {number}") for name in documents)
+    spans = tuple(Evidence(name, 0, 4, f"The text of number {number}") for name in documents)
     name = f"{documents[0] if documents else ''}#{number}"
     return CheckedQuestion(name, f"Who built {number}?", ("Venn",), "single", 1, 1, 1, spans)
 
@@ -42,8 +42,12 @@ def test_no_document_is_on_both_sides():
 def test_what_is_held_back_is_not_practised_in_the_same_words():
     held, other = ask(1, "page-1"), ask(2, "page-2")
     same_text = structs.replace(ask(3, "page-2"), question="who built THE 1")
-    same_sentence = structs.replace(ask(4, "page-2"), evidence=(Evidence("page-2", 9, 13, "Text 1."),))
+    same_sentence = structs.replace(ask(4, "page-2"), evidence=(Evidence("page-2", 9, 13, "Text of number 1."),))
     assert split([held, other, same_text, same_sentence], {"page-1"}) == ([other], [held], 2)
+    short = [
+        structs.replace(one, evidence=(Evidence(one.evidence[0].doc_id, 0, 4, "1 built it."),)) for one in (held, other)
+    ]
+    assert split(short, {"page-1"}) == (short[1:], short[:1], 0)  # it says not what was built
 
 
 def test_documents_that_are_asked_the_same_are_chosen_together():

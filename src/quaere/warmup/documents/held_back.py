@@ -16,6 +16,8 @@ from quaere.warmup.documents.checked_question import CheckedQuestion
 
 Row = TypeVar("Row")
 
+_LEAST_WORDS = 4  # of a sentence that tells by itself what it is about: "Venn built it." may be on many pages
+
 
 def split_by_document(
     rows: Iterable[Row],
@@ -54,8 +56,18 @@ def find_documents(question_id: str, proven_by: list[str]) -> list[str]:
 
 
 def list_contents(question: CheckedQuestion) -> list[str]:
-    """A question's text and the sentences that prove its answer, normalised."""
-    return [normalise_answer(text) for text in (question.question, *(span.text for span in question.evidence))]
+    """A question's text and the sentences that prove its answer (`find_contents`)."""
+    return find_contents(question.question, [span.text for span in question.evidence])
+
+
+def find_contents(text: str, sentences: Iterable[str]) -> list[str]:
+    """A question's text and sentences, normalised, without those that are too short to say what they are about.
+
+    find_contents("Who built Halm?", ["Venn built it.", "Halm was built by Venn."]) == [
+        "who built halm", "halm was built by venn"]
+    """
+    said = map(normalise_answer, sentences)
+    return [normalise_answer(text), *(one for one in said if len(one.split()) >= _LEAST_WORDS)]
 
 
 def choose_documents(questions: Sequence[CheckedQuestion], num: int) -> frozenset[str]:
