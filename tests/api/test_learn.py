@@ -418,6 +418,7 @@ def test_the_steps_are_decided_once(place, tmp_path, monkeypatch):
     """By a clock that goes on by a two-hundredth of a second whenever it is looked at."""
     corpus, given = place
     settings = {name: value for name, value in SMALL.items() if name not in ("solver.steps", "engine.mode")}
+    settings["solver.attempts"] = 3
     given = {**given, "out": tmp_path / "out", "settings": settings, "minutes": 0.6}
     ticks = itertools.count()
     monkeypatch.setattr(learning_plan, "_CPU_EPISODES", 12)  # as in one step

@@ -64,7 +64,7 @@ def test_a_dry_run_shows_the_plan_and_questions_and_keeps_nothing(words, tmp_pat
     command += ["--out", str(tmp_path / "other"), "--dry-run"]
     assert main(command) == 0
     said = capsys.readouterr().out
-    assert "reinforcement  search-r1, at most 2 steps of 4 questions x 3 attempts" in said
+    assert "reinforcement  search-r1, at most 2 steps of 4 questions x 8 attempts" in said
     assert "20 questions, as they would be practised on:" in said and said.count("Who built ") == 20
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
