@@ -4,7 +4,8 @@
 
 A document is held back if the SHA-256 of its id begins with one of the digits. A question about documents of both
 halves is in neither file, nor is one without evidence, whose documents are not known. An unanswerable question has no
-evidence: the document that it is about is in its id ("halm.md#0:16-unanswerable").
+evidence: the document that it is about is in its id ("halm.md#0:16-unanswerable"). Nor is one to practise on whose text
+or whose sentences are those of one that is held back.
 """
 
 import argparse
@@ -14,12 +15,18 @@ from pathlib import Path
 from results_table import first_digit, parse_digits
 
 from quaere.search.json_lines import read_lines
-from quaere.warmup.documents.held_back import find_documents, split_by_document
+from quaere.warmup.documents.held_back import find_contents, find_documents, split_by_document
 
 
 def list_documents(line: bytes) -> list[str]:
     row = json.loads(line)
     return find_documents(row["id"], [span["doc_id"] for span in row.get("evidence", [])])
+
+
+def list_contents(line: bytes) -> list[str]:
+    row = json.loads(line)
+    contents = find_contents(row.get("question", ""), [span.get("text", "") for span in row.get("evidence", [])])
+    return [text for text in contents if text]
 
 
 def main() -> None:
@@ -31,13 +38,15 @@ def main() -> None:
     args = parser.parse_args()
     digits = parse_digits(args.digits)
     lines = (line.rstrip(b"\n") + b"\n" for _, line in read_lines(args.questions))
-    practice, held, num_left_out = split_by_document(lines, list_documents, lambda name: first_digit(name) in digits)
+    practice, held, num_left_out = split_by_document(
+        lines, list_documents, list_contents, lambda name: first_digit(name) in digits
+    )
     if not practice and not held:
         parser.exit(2, f"{args.questions}: no question is about documents of one side only, or none has evidence\n")
     for path, chosen in ((args.practice, practice), (args.held, held)):
         path.write_bytes(b"".join(chosen))
     counts = f"{len(practice)} to practise on, {len(held)} held back"
-    print(f"{counts}, {num_left_out} about documents of both or without evidence")
+    print(f"{counts}, {num_left_out} left out")
 
 
 if __name__ == "__main__":

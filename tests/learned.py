@@ -71,7 +71,7 @@ def learned(out, *, rights=(20, 44), texts=TEXTS, num_examples=10, **how):
             writer_minutes=6.0,
             num_held_back=80,
             episodes=500,
-            steps=24,
+            steps=30,
             machine=Machine("cuda", next(pick), 139.8, 60.2),
         ),
         before=sides[0],
@@ -92,5 +92,6 @@ def learned(out, *, rights=(20, 44), texts=TEXTS, num_examples=10, **how):
             "after": 58.0,
         },
         agent=out / "agent",
+        num_steps=24,
         is_trained=gain.low > 0,
     )

@@ -11,6 +11,7 @@ from msgspec import structs
 from browsing import find_barriers, find_chromium, open_browser, watch
 from hostile_markup import PAYLOADS, read_skeleton
 from learned import Example, learned
+from quaere.api.learned import compare_shares
 from quaere.api.learned_page import write_page
 from quaere.cli.main import build_parser
 
@@ -39,7 +40,8 @@ def test_the_headline_says_before_after_and_the_interval_of_the_gain(out):
 
 
 @pytest.mark.parametrize(
-    ("rights", "expected"), [((40, 43), "Not shown to be better : the gain is +3.8 [+0.0, +8.8]"), ((44, 20), "Worse")]
+    ("rights", "expected"),
+    [((40, 43), "Not shown to be better : the gain is +3.8 [+0.0, +8.8]"), ((44, 20), "Worse , a loss: -30.0 [")],
 )
 def test_without_a_gain_it_says_that_the_start_was_exported(out, rights, expected):
     text = words(read_page(learned(out, rights=rights), out / "report.html"))
@@ -53,7 +55,7 @@ def test_a_model_that_was_exported_anyway_is_said_to_be(out):
 
 
 def test_the_plot_has_a_row_for_each_share_that_both_evaluations_have(out):
-    labels = ["All questions", "Several searches", "Rightly refused", "Wrongly refused"]
+    labels = ["All questions", "Several searches", "Rightly refused", "Answered all the same", "Wrongly refused"]
 
     def rows(**how):
         page = read_page(learned(out, **how), out / "report.html")
@@ -64,7 +66,22 @@ def test_the_plot_has_a_row_for_each_share_that_both_evaluations_have(out):
     found = rows(refused=[12, 3])
     assert list(found) == labels
     assert found["Several searches"].startswith("25.0 [") and found["Rightly refused"].startswith("15.0 [")
+    assert found["Answered all the same"] == "100.0 [95.4, 100.0], after 100.0 [95.4, 100.0]"
     assert ", after 75.0 [" in found["Rightly refused"] and ", after 7.5 [" in found["Wrongly refused"]
+
+
+def test_right_answers_that_are_refused_now_are_a_share_of_those_before(out):
+    found = learned(out)
+    after = [
+        structs.replace(one, abstained=one.exact_match == before.exact_match == 1.0, exact_match=0.0)
+        for one, before in zip(found.after.questions, found.before.questions, strict=True)
+    ]
+    found = structs.replace(found, after=structs.replace(found.after, questions=tuple(after)))
+    *_, share = compare_shares(found.before, found.after)
+    assert (share.label, share.before, share.after.num) == ("Lost by refusing", None, 20)
+    assert share.after.mean == sum(one.abstained for one in after) / 20 > 0
+    page = read_page(found, out / "report.html")
+    assert re.search(r'aria-label="Lost by refusing: after [\d.]+ \[[\d.]+, [\d.]+\]"', page)
 
 
 def test_intervals_are_drawn_where_they_are(out):
@@ -137,6 +154,8 @@ def test_commands_are_those_of_the_program(out):
     index = str(found.index)
     assert index in typed[0] and index in typed[1] and str(found.agent) in typed[0]
     assert parsed["export"].name == str(out / "run")
+    rejected = read_page(structs.replace(found, is_trained=False), out / "report.html")
+    assert "quaere view" in rejected and "quaere export" not in rejected
 
 
 def test_the_plan_is_folded_away(out):

@@ -1,14 +1,16 @@
 """`quaere learn` killed at random moments, in every stage: the same command goes on and ends with the same weights."""
 
+import contextlib
 import json
 import os
 import random
 import shutil
 import signal
 import sys
+from collections import Counter
 
 import pytest
-from test_killed_commands import child
+from test_killed_commands import TOUCHES, child
 
 import quaere
 from dictating import dictating
@@ -26,15 +28,46 @@ from learning_runs import (
     write_pages,
 )
 from preloaded import Process, Value
+from quaere.api.learning import Learning
+from quaere.cli.main import main
+
+STAGES = ("plan", "index", "questions", "split", "form", "before", "reinforcement", "after", "agent")  # and the page
 
 
-def learn(words, moment, counted):
-    """The command with a writer that can write, which dies at the n-th time it touches a file."""
+def learn(words, stage="", moment=0, counts=None):
+    """The command with a writer that can write, which dies at the n-th time it touches a file in a stage.
+
+    Without a stage, it writes how often each one touches files. What comes before the first stage is the plan.
+    """
+    import torch
+
     let_write(pytest.MonkeyPatch())
-    child(words, moment, counted)
+    torch.set_num_threads(1)
+    seen, began, under_way = Counter(), Learning._timed, "plan"
+
+    def begin(self, name):
+        nonlocal under_way
+        under_way = name
+        return began(self, name)
+
+    def touched(event, args):
+        seen[under_way] += event.partition(".")[0] in TOUCHES
+        if under_way == stage and seen[stage] == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Learning._timed = begin
+    sys.addaudithook(touched)
+    with open(os.devnull, "w") as nowhere, contextlib.ExitStack() as held:
+        for redirect in (contextlib.redirect_stdout, contextlib.redirect_stderr):
+            held.enter_context(redirect(nowhere))
+        held.enter_context(dictating(answer))  # else there would be nothing to learn
+        code = main(words)
+    if counts:
+        counts.write_text(json.dumps(seen))
+    os._exit(code)
 
 
-def update(words, moment, counted, place=""):
+def update(words, moment=0, counted=None, place=""):
     """The same after pages have changed; with a place, it dies when it first touches a file whose path has it."""
 
     def touched(event, args):
@@ -43,12 +76,13 @@ def update(words, moment, counted, place=""):
 
     sys.addaudithook(touched)
     BUILDERS.update({**MOVED, **ADDED})
+    let_write(pytest.MonkeyPatch())
     with dictating(answer):
-        learn(words, moment, counted)
+        child(words, moment, counted)
 
 
-def start(words, moment=0, counted=None, target=learn, **how):
-    process = Process(target=target, args=(words, moment, counted, *how.values()))
+def start(words, *how, target=learn):
+    process = Process(target=target, args=(words, *how))
     process.start()
     process.join()
     return process.exitcode
@@ -60,25 +94,30 @@ def read(home):
     return [*texts, *(digest(home / name) for name in ("form", "run", "agent"))]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_killed_learning_goes_on(weighing_paths, tmp_path):
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_killed_in_every_stage_it_ends_with_the_same_weights(weighing_paths, tmp_path, kills):
     given = make_place(weighing_paths, tmp_path, taught=False)
-    home, pages = tmp_path / "home", write_pages(tmp_path / "pages")
+    home, pages, counts = tmp_path / "home", write_pages(tmp_path / "pages"), tmp_path / "counts.json"
     settings = {**SMALL, **FORM, "writer.minutes": 0}
     words = ["learn", pages, "--model", given["model"], "--out", home, "--device", "cpu", "--anyway"]
     words += [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
-    words, counted = list(map(str, words)), Value(0)
-    assert start(words, counted=counted) == 0
-    expected, draw, stages = read(home), random.Random(0), set()
-    for _ in range(8):
+    words = list(map(str, words))
+    assert start(words, "", 0, counts) == 0
+    expected, draw, touches = read(home), random.Random(kills), json.loads(counts.read_text())
+    assert set(touches) == set(STAGES) and digest(home / "agent") != digest(home / "form")
+    for _ in range(kills):
         shutil.rmtree(home)
-        for _ in range(3):  # each kill leaves less to do
-            code = start(words, moment=draw.randint(1, counted.value))
+        left = list(STAGES)
+        while left:  # each kill leaves less to do; a call that goes on may touch less, and end
+            code = start(words, left[0], draw.randint(1, touches[left[0]]))
             assert code in (0, -signal.SIGKILL)
-            stages.add(tuple(sorted(path.name for path in home.glob("[!.]*")) if home.exists() else ()))
+            if code == 0:
+                assert read(home) == expected
+                shutil.rmtree(home)
+            else:
+                left.pop(0)
         assert start(words) == 0 and read(home) == expected
-    assert len(stages) > 3
 
 
 # ------------------------------------------------------------------------------------------------------- an update
@@ -117,7 +156,7 @@ def test_a_killed_update_leaves_the_old_agent_or_the_new_one(changed, places):
     home, words = changed
     old, agents = digest(home / "agent"), []
     for place in places:  # each kill leaves less to do
-        assert start(words, target=update, place=str(home / place)) == -signal.SIGKILL
+        assert start(words, 0, None, str(home / place), target=update) == -signal.SIGKILL
         assert not is_finished(home) and ask(home)
         agents.append(digest(home / "agent"))
     assert start(words, target=update) == 0 and is_finished(home)
@@ -135,7 +174,7 @@ def test_an_update_killed_at_random_moments_ends_with_the_same(changed, tmp_path
     home, words = changed
     old, counted, draw = digest(home / "agent"), Value(0), random.Random(0)
     shutil.copytree(home, tmp_path / "kept")
-    assert start(words, counted=counted, target=update) == 0
+    assert start(words, 0, counted, target=update) == 0
     expected = read_update(home)
     for _ in range(6):
         shutil.rmtree(home)
@@ -143,7 +182,7 @@ def test_an_update_killed_at_random_moments_ends_with_the_same(changed, tmp_path
         for _ in range(3):
             if is_finished(home):
                 break
-            assert start(words, moment=draw.randint(1, counted.value), target=update) in (0, -signal.SIGKILL)
+            assert start(words, draw.randint(1, counted.value), target=update) in (0, -signal.SIGKILL)
             assert digest(home / "agent") in (old, expected[-1]) and ask(home)
         assert is_finished(home) or start(words, target=update) == 0
         assert read_update(home) == expected

@@ -37,10 +37,13 @@ def test_the_plan_comes_first_and_the_result_last(words, capsys):
     assert places == sorted(places)
     lines = said.out.splitlines()
     assert lines[0].startswith("exact match before ") and lines[1].startswith("gain ")
-    assert "points on 8 questions held back" in lines[1] and lines[2].startswith("  1 search (8): ")
-    assert "the interval includes 0, so no gain is shown: the agent is the model before reinforcement" in lines
+    assert "points on 8 questions held back" in lines[1]
+    assert "the interval includes 0: no gain is shown; the agent is the model before reinforcement" in lines
+    assert "steps: 2" in lines
     assert "questions: 32 single; searches: 32 need 1" in lines and "examples of the questions given:" in lines
-    assert lines[3].startswith("  refused with the answer hidden (8): ") and "refused with an answer (8): " in lines[4]
+    shares = ("rightly refused, of those whose answer was hidden from the search (8): ", "answered all the same, ")
+    assert all(line.startswith(f"  {share}") for line, share in zip(lines[2:4], shares, strict=True))
+    assert all(line.count(" [") == 2 for line in lines[2:5])
     assert f"--index {folder}/out/index --model {folder}/out/agent" in said.out
     assert lines[-1] == f"read about it:   {folder}/out/report.html"
 
@@ -61,12 +64,17 @@ def test_a_dry_run_shows_the_plan_and_questions_and_keeps_nothing(words, tmp_pat
     command += ["--out", str(tmp_path / "other"), "--dry-run"]
     assert main(command) == 0
     said = capsys.readouterr().out
-    assert "reinforcement  search-r1, at most 2 steps of 4 questions x 3 attempts" in said
+    assert "reinforcement  search-r1, at most 2 steps of 4 questions x 8 attempts" in said
     assert "20 questions, as they would be practised on:" in said and said.count("Who built ") == 20
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["plan"]["steps"] == 2 and len(found["questions"]) == 20
     assert not (tmp_path / "other").exists()
+
+
+def test_a_loss_is_called_one(tmp_path):
+    lines = learn.describe_learned(make_learned(tmp_path, rights=(44, 20)))
+    assert "the interval is below 0: a loss; the agent is the model before reinforcement" in lines
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_question_is_on_the_side_of_its_documents(split, capsys):
     practice, held = split(rows)
     assert practice == ["e.md#2:7", "e.md#3:1-unanswerable", "c#.md#3:1-unanswerable"]
     assert held == ["a/one.md#0:4", "a/one.md#0:4-unanswerable"]
-    assert capsys.readouterr().out == "3 to practise on, 2 held back, 3 about documents of both or without evidence\n"
+    assert capsys.readouterr().out == "3 to practise on, 2 held back, 3 left out\n"
 
 
 def test_questions_without_evidence_are_refused(split, tmp_path, capsys):

@@ -9,6 +9,7 @@ from properties import examples
 from quaere.evaluation.intervals import (
     Interval,
     bootstrap_interval,
+    clustered_difference,
     paired_difference,
     rate_interval,
     seed_interval,
@@ -295,3 +296,16 @@ def test_seeds_widen_the_interval():
 def test_seeds_that_do_not_fit_are_refused(ours, theirs, same_start, said):
     with pytest.raises(ValueError, match=said):
         seeded_difference(ours, theirs, same_start=same_start)
+
+
+def test_questions_of_one_document_are_resampled_together():
+    """Ten documents of ten equal questions say as much as ten questions, and not as a hundred."""
+    gains = [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0]
+    many = [gain for gain in gains for _ in range(10)]
+    clusters = [f"{number // 10}.md" for number in range(100)]
+    found = clustered_difference(many, [0.0] * 100, clusters)
+    few, all_alone = bootstrap_interval(gains), clustered_difference(many, [0.0] * 100, range(100))
+    assert (found.mean, found.num) == (0.2, 100)
+    assert (found.low, found.high) == pytest.approx((few.low, few.high), abs=0.11)
+    assert all_alone == paired_difference(many, [0.0] * 100) and all_alone.low > 0 > found.low
+    assert clustered_difference([1.0, 1.0], [0.0, 0.0], ["a", "a"]) == Interval(1.0, -1.0, 1.0, 2)

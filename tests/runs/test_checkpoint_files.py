@@ -19,6 +19,7 @@ from quaere.runs.checkpoints import (
     find_checkpoints,
     newest_checkpoint,
     pick_checkpoint,
+    prune_checkpoints,
     save_checkpoint,
     verify_checkpoint,
 )
@@ -39,6 +40,14 @@ def test_a_checkpoint_is_found_with_its_state_and_verified(tmp_path):
     assert found == saved
     verify_checkpoint(found)
     assert sorted(path.name for path in found.path.iterdir()) == ["a.bin", "inner", "manifest.json"]
+
+
+def test_what_a_kill_left_is_pruned_later(tmp_path):
+    for step in range(4):
+        save_checkpoint(tmp_path, step, write_files(b"x"), {})  # killed before it could prune
+    (tmp_path / ".step-000000.partial-0123456789abcdef").mkdir()
+    prune_checkpoints(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000003"]
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])

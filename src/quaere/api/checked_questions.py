@@ -36,16 +36,18 @@ def write_checked(
     dropped: Path | None = None,
     documents: Collection[str] | None = None,
     load: Callable[[], Policy] | None = None,
+    exact: bool = False,
 ) -> Written:
     """Write questions that a model wrote and checked about an index to `out`; `BadInput` if none passed.
 
     What is finished is kept in a journal beside `out` until then, from which the same call goes on after a kill. What
     was dropped is written to `dropped` before: once `out` is there, the call is not repeated. With `documents` only
     these are asked about, and there may be none that passed. `load` opens the model elsewhere than in this process.
+    With `exact` a call that goes on writes to the last bit what it would have written undisturbed.
     """
     settings.check()
-    load = load or partial(_load, model, settings, device)
-    written, journal = asyncio.run(_write(model, index, settings, load, out, note, progress, documents))
+    load = load or partial(_load, model, settings, device, exact)
+    written, journal = asyncio.run(_write(model, index, settings, load, out, note, progress, documents, exact))
     if dropped:
         write_lines(dropped, written.dropped)
     if not written.questions and documents is None:
@@ -83,10 +85,10 @@ def journal_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.unfinished")
 
 
-def _load(model: str, settings: WriterSettings, device: Literal["auto", "cpu", "cuda"]) -> Policy:
+def _load(model: str, settings: WriterSettings, device: Literal["auto", "cpu", "cuda"], exact: bool = False) -> Policy:
     from quaere.rollout.policy import open_policy
 
-    return open_policy(model, device=device, max_rows=settings.concurrency)
+    return open_policy(model, device=device, max_rows=settings.concurrency, mode="deterministic" if exact else "fast")
 
 
 async def _write(
@@ -98,6 +100,7 @@ async def _write(
     note: Callable[[str], None],
     progress: Progress,
     documents: Collection[str] | None,
+    exact: bool,
 ) -> tuple[Written, Journal]:
     from quaere.search.index import open_index
     from quaere.warmup.documents.checked_question import Journal
@@ -111,7 +114,9 @@ async def _write(
     note(f"loading {model}")
     policy = load()
     try:
-        written = await write_questions(policy, opened, settings, report=progress, journal=journal, documents=documents)
+        written = await write_questions(
+            policy, opened, settings, report=progress, journal=journal, documents=documents, exact=exact
+        )
     finally:
         await policy.stop()
     return written, journal
@@ -126,6 +131,7 @@ def recheck_questions(
     settings: WriterSettings,
     device: Literal["auto", "cpu", "cuda"],
     note: Callable[[str], None],
+    exact: bool = False,
 ) -> Rechecked:
     """Check the questions about touched documents again; the model is loaded only if one of them is left to read."""
     from quaere.search.index import open_index
@@ -136,16 +142,14 @@ def recheck_questions(
     if not located.checked:
         return located
     note(f"loading {model}, to read {len(located.checked)} questions again")
-    return asyncio.run(_reread(located, opened, model, settings, device))
+    return asyncio.run(_reread(located, opened, settings, partial(_load, model, settings, device, exact)))
 
 
-async def _reread(
-    located: Rechecked, index: Index, model: str, settings: WriterSettings, device: Literal["auto", "cpu", "cuda"]
-) -> Rechecked:
+async def _reread(located: Rechecked, index: Index, settings: WriterSettings, load: Callable[[], Policy]) -> Rechecked:
     from quaere.warmup.documents.checks import Examiner, Lines
     from quaere.warmup.documents.stale_questions import reread
 
-    policy = _load(model, settings, device)
+    policy = load()
     try:
         lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
         return await reread(located, Examiner(lines, index, settings))

@@ -13,35 +13,19 @@ import hashlib
 import shlex
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from quaere import __version__
+from quaere.api.learned import compare_shares
 from quaere.api.printing import as_json, between, count, format_duration
 from quaere.chat.terminal_text import printable
 from quaere.disk import write_file
-from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.qa.scores import Evaluation
 
 if TYPE_CHECKING:
     from quaere.api.learned import Learned
-
-_NOTES = {
-    "All questions": "answered right",
-    "Several searches": "answered right, of those that need more than one search",
-    "Rightly refused": "of those whose answer was hidden from the search",
-    "Wrongly refused": "of those that the documents answer; fewer is better",
-}
-
-
-class _Row(NamedTuple):
-    """A share before and after, as a row of the plot."""
-
-    label: str
-    note: str
-    before: Interval
-    after: Interval
 
 
 def write_page(learned: Learned, path: Path) -> None:
@@ -52,7 +36,7 @@ def write_page(learned: Learned, path: Path) -> None:
     page = environment.get_template("learned.html.j2").render(
         data=learned,
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-        rows=_compare(learned.before, learned.after),
+        rows=compare_shares(learned.before, learned.after),
         num_lost=_count_lost(learned.before, learned.after),
         num_practised=_count_lines(learned.out / "practice.jsonl"),
         total_s=sum(learned.seconds.values()),
@@ -78,25 +62,6 @@ def _environment() -> Environment:
     made.globals |= {"version": __version__, "count": count, "between": between}
     made.filters |= {"duration": format_duration}
     return made
-
-
-def _compare(before: Evaluation, after: Evaluation) -> list[_Row]:
-    """The shares that both evaluations have, in the order of the plot."""
-    first, second = _shares(before), _shares(after)
-    return [_Row(label, _NOTES[label], share, second[label]) for label, share in first.items() if label in second]
-
-
-def _shares(evaluation: Evaluation) -> dict[str, Interval]:
-    answerable = [one for one in evaluation.questions if one.answerable]
-    several = [one.exact_match for one in answerable if one.searches_needed > 1]
-    abstention = evaluation.score.abstention
-    shares = (
-        evaluation.score.exact_match,
-        rate_interval(several) if several else None,
-        abstention.refused if abstention else None,
-        abstention.refused_answerable if abstention else None,
-    )
-    return {label: share for label, share in zip(_NOTES, shares, strict=True) if share}
 
 
 def _count_lost(before: Evaluation, after: Evaluation) -> int:
@@ -125,7 +90,7 @@ def _commands(learned: Learned) -> dict[str, str]:
     }
     if learned.update and not (learned.out / "run").exists():
         return use  # there was nothing new to practise on
-    return use | {
-        "Read how it was trained, episode by episode": f"quaere view {run} --open",
-        "Take the trained model elsewhere, in one folder": f"quaere export {run} --merge --out {merged}",
-    }
+    use["Read how it was trained, episode by episode"] = f"quaere view {run} --open"
+    if learned.is_trained:
+        use["Take the trained model elsewhere, in one folder"] = f"quaere export {run} --merge --out {merged}"
+    return use

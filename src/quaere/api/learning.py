@@ -15,11 +15,8 @@ With `update`, `learning_update.py` runs these stages for the documents that hav
 from __future__ import annotations
 
 import gc
-import itertools
-import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -34,27 +31,33 @@ from quaere.api.background import run_in_thread
 from quaere.api.checked_questions import read_checked, summarise, write_checked, write_lines
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
-from quaere.api.learned import Example, Learned, find_index
-from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan, time_episode
+from quaere.api.learned import Learned, count_solver_steps, describe_questions, draw_kinds, find_gain, find_index
+from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan
 from quaere.api.learning_request import ask_for
+from quaere.api.learning_times import time_episode
 from quaere.api.printing import Progress, count, format_duration, no_progress
 from quaere.api.run import Run
 from quaere.api.warmup import warmup
-from quaere.dialects.notes import find_role, read_json
-from quaere.disk import discard_folder, new_folder, write_file
+from quaere.dialects.notes import Notes, config_notes, find_role, read_json
+from quaere.disk import discard_folder, write_file
 from quaere.errors import BadInput
 from quaere.evaluation.qa.abstaining import add_hidden
-from quaere.grouping import group_by
-from quaere.policies.catalogue import resolve_model
 from quaere.recipes.registry import find_recipe
 from quaere.records import Episode, Question
 from quaere.rewards.abstention import has_hidden_answer
 from quaere.search.changed_documents import digest_documents
 from quaere.search.index import open_index
 from quaere.search.index_build import build_index
+from quaere.training.exports import export_untrained
 from quaere.training.progress import StepReport, describe_figures
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document
+from quaere.warmup.documents.held_back import (
+    choose_documents,
+    find_clusters,
+    list_contents,
+    list_documents,
+    split_by_document,
+)
 
 if TYPE_CHECKING:
     from quaere.rollout.policy import Policy
@@ -62,7 +65,8 @@ if TYPE_CHECKING:
 
 _LEAST_DOCUMENTS = 2
 _LEAST_QUESTIONS = 8  # to practise on, and to measure with
-_MOST_SHOWN, _MOST_PREVIEWED = 10, 20
+_MOST_PREVIEWED = 20
+_STORED_EVERY_S = 5.0
 REPORT, DOCUMENTS, SECONDS, UPDATES = "report.json", "documents.json", "seconds.json", "updates"
 
 
@@ -89,11 +93,11 @@ def learn(
 
     `sources` are folders, documents or one index. Questions are written and checked by the model, or those of the file
     `questions`. `settings` are the recipe's by name and overrule those of the YAML file `config`; "form.NAME" is a
-    setting of `warmup` and "writer.NAME" one of the question writer. If the interval of the gain includes 0, the agent
-    is the model before reinforcement, except with `anyway`. With `trainer`, the model samples and is reinforced on the
-    server at `trainer_url`. With `update` and otherwise the same arguments, a finished learning is refreshed after its
-    documents have changed. `on_progress` is called with what is being done, how much of it is done, and how much there
-    is.
+    setting of `warmup` and "writer.NAME" one of the question writer. If the interval of the gain is not above 0, the
+    agent is the model before reinforcement, except with `anyway`. With `trainer`, the model samples and is reinforced
+    on the server at `trainer_url`. With `update` and otherwise the same arguments, a finished learning is refreshed
+    after its documents have changed. `on_progress` is called with what is being done, how much of it is done, and how
+    much there is.
     """
     how: dict[str, Any] = {"minutes": minutes, "recipe": recipe, "seed": seed, "device": device}
     how |= {"trainer": trainer, "trainer_url": trainer_url}
@@ -121,14 +125,16 @@ class Learning:
     """The stages of a plan in its folder; an update overrides some of them."""
 
     def __init__(self, out: Path, plan: Plan, note: Callable[[str], None], progress: Progress) -> None:
-        self.out, self.plan, self.note, self.progress = out, plan, note, progress
+        self.out, self.plan, self.note, self._progress = out, plan, note, progress
         self.index = find_index(plan, out)
         self.form, self.run, self.agent = out / "form", out / "run", out / "agent"
         self.start = str(self.form) if plan.teaches_form else plan.model
         path = out / SECONDS
         self.seconds = read_json(path, dict[str, float]) if path.is_file() else {}
         self.is_exact = plan.config(plan.model).engine.mode == "deterministic"
-        self.began_s = self.opened_s = 0.0  # when the stage under way began, and when its agent was loaded
+        self.stage = ""  # that is under way
+        # When this call began it, up to when its time is stored, and when its agent was loaded.
+        self.began_s = self.stored_s = self.opened_s = 0.0
 
     def finish(self, anyway: bool) -> Learned:
         """Do what is not done yet, stage by stage."""
@@ -146,7 +152,7 @@ class Learning:
         self._reinforce()
         self._stage("after", self.out / "after.json", self._measure_end)
         learned = self._collect(anyway)
-        self._export(learned.is_trained)
+        self._export(learned)
         write_page(learned, self.out / "report.html")
         write_file(self.out / REPORT, msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
         return learned
@@ -155,7 +161,7 @@ class Learning:
         """Questions about the documents, with their kinds in turn."""
         self._stage("index", self.index, self._build_index)
         self._stage("questions", self.out / "questions.jsonl", self._write_questions)
-        return _draw_kinds(self._read("questions"))
+        return draw_kinds(self._read("questions"))
 
     def _stage(self, name: str, output: Path, work: Callable[[Path], None]) -> None:
         if not output.exists():
@@ -164,13 +170,27 @@ class Learning:
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
-        """Adds the time to that of earlier calls, also if the stage is stopped."""
-        self.began_s = time.monotonic()
+        """Adds the time to that of earlier calls, now and then (`progress`) and also if the stage is stopped."""
+        self.stage, self.began_s = name, time.monotonic()
+        self.stored_s = self.began_s
         try:
             yield
         finally:
-            self.add_seconds(name, time.monotonic() - self.began_s)
+            self.store_time()
+            self.stage = ""
             _free_memory()
+
+    def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        """Tell the progress, and store the time of the stage: a killed process cannot."""
+        if self.stage and time.monotonic() - self.stored_s > _STORED_EVERY_S:
+            self.store_time()
+        self._progress(doing, done, total, stands)
+
+    def store_time(self) -> None:
+        """Store the time of the stage until now."""
+        now_s = time.monotonic()
+        self.add_seconds(self.stage, now_s - self.stored_s)
+        self.stored_s = now_s
 
     def add_seconds(self, name: str, seconds: float) -> None:
         """Add to the time of a stage."""
@@ -217,6 +237,7 @@ class Learning:
                 "dropped": self.out / "dropped.jsonl",
                 "documents": documents,
                 "load": self._find_loader(model),
+                "exact": self.is_exact,
             }
             settings = self.plan.writer_settings()
             written = write_checked(model, self.index, settings, **how, note=self.note, progress=progress)
@@ -229,7 +250,7 @@ class Learning:
         questions = self._read("questions")
         num = min(self.plan.num_held_back, len(questions) // 4)
         chosen = choose_documents(questions, num)
-        practice, held, num_left_out = split_by_document(questions, list_documents, chosen.__contains__)
+        practice, held, num_left_out = split_by_document(questions, list_documents, list_contents, chosen.__contains__)
         if min(len(practice), len(held)) < _LEAST_QUESTIONS:
             raise BadInput(
                 f"{len(questions)} questions are too few: {len(practice)} to practise on and {len(held)} to hold back",
@@ -239,7 +260,7 @@ class Learning:
         practice = self.plan.choose_practice(practice)
         write_lines(self.out / "practice.jsonl", practice)
         write_lines(path, held)
-        sides = f"{len(held)} held back, {num_left_out} about both sides"
+        sides = f"{len(held)} held back, {num_left_out} left out"
         self.note(f"{len(practice)} questions to practise on{given}, {sides}")
 
     def _read(self, name: str) -> list[CheckedQuestion]:
@@ -294,8 +315,9 @@ class Learning:
 
         before = self._measure(self.start, path.stem, progress)
         if answered_s:  # after a kill all may have been answered
-            # The last evaluation takes as long as this one, and the training loads the model, too.
-            planned_s = 2 * (time.monotonic() - self.began_s) + self.opened_s - self.began_s
+            self.store_time()
+            # The last evaluation takes as long as all calls of this one, and the training loads the model, too.
+            planned_s = self.seconds[self.stage] + self.opened_s - self.began_s
             left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - planned_s
             rows = self.plan.config(self.start).engine.max_rows
             self._change_steps(fit_steps(self.plan, time_episode(self.opened_s, answered_s, rows), left_s), left_s)
@@ -328,10 +350,19 @@ class Learning:
         again = f", {num_hidden} of them again with the answer hidden" if num_hidden else ""
         self.note(f"measuring on {count(len(asked) - num_hidden, 'question')} held back{again}")
         load = self._find_loader(model)
-        with Agent(model, self.index, min_overlap=0.0, load=load, on_note=self.note, **engine, **limits) as agent:
+        notes = self._note_prompts()
+        prompts: dict[str, Any] = {
+            name: getattr(notes, name) for name in ("dialect", "style", "evidence", "abstention")
+        }
+        prompts |= {"guided": False, "min_overlap": 0.0}
+        with Agent(model, self.index, load=load, on_note=self.note, **prompts, **engine, **limits) as agent:
             self.opened_s = time.monotonic()
             how: dict[str, Any] = {"run": stored, "known": known, "on_progress": progress or self.progress}
             return evaluate(agent, asked, name=name, **how)
+
+    def _note_prompts(self) -> Notes:
+        """How the start and the end are both asked: as in training."""
+        return config_notes(msgspec.to_builtins(self.plan.config(self.start)), self.plan.recipe)
 
     def _find_loader(self, model: str | Run) -> Callable[[], Policy] | None:
         """What opens the model on the trainer's server; None if it is computed here."""
@@ -346,51 +377,40 @@ class Learning:
         """The questions to measure with: those held back, each a second time with its answer hidden."""
         return add_hidden([question.to_question() for question in self._read("held")])[0]
 
-    def _export(self, trained: bool) -> None:
+    def _export(self, learned: Learned) -> None:
         """Write the agent; `agent.json` says which it is, as a later call with `anyway` replaces it."""
-        choice = self.out / "agent.json"
+        choice, trained = self.out / "agent.json", learned.is_trained
         if self.agent.exists() and (self.out / UPDATES).exists():
             return  # of a later update, perhaps
         if self.agent.exists() and choice.is_file() and read_json(choice, dict[str, bool]) == {"trained": trained}:
             return
+        choice.unlink(missing_ok=True)  # first: it must not speak of the next agent if this is killed
         if self.agent.exists():
             discard_folder(self.agent)
         with self._timed("agent"):
             if trained:
                 export(self.run, self.agent, role="solver")
             else:
-                self.note("the interval of the gain includes 0: the agent is the model before reinforcement")
-                with new_folder(self.agent) as folder:
-                    shutil.copytree(resolve_model(self.start).folders[0], folder, dirs_exist_ok=True)
+                self.note(f"{learned.verdict}; the agent is the model before reinforcement")
+                export_untrained(self.start, self._note_prompts(), self.agent)
         write_file(choice, msgspec.json.encode({"trained": trained}))
 
     def _collect(self, anyway: bool) -> Learned:
         before, after = (Evaluation.read(self.out / f"{name}.json") for name in ("before", "after"))
-        compared = after.compare(before)
-        assert compared is not None  # both were asked the same questions
-        questions = self._read("questions")
-        known = {question.id: question for question in questions}
-        missed = {score.id: score.answer or "" for score in before.questions if not score.exact_match}
-        shown = [(one, score) for score in after.questions if (one := known.get(score.id)) and one.answers]
+        gain = find_gain(before, after, find_clusters(self._read("held")))
+        assert gain is not None  # some have an answer
         return Learned(
             out=self.out,
             plan=self.plan,
             before=before,
             after=after,
-            gain=compared.exact_match,
-            is_better=compared.exact_match.low > 0,
-            kinds=dict(Counter(question.kind for question in questions).most_common()),
-            searches=dict(sorted(Counter(str(question.searches) for question in questions).items())),
-            examples=[_show(question) for question in _draw_kinds(questions)[:_MOST_SHOWN]],
-            wrong=[_show(one, score.answer or "") for one, score in shown if not score.exact_match],
-            learned=[
-                _show(one, score.answer or "", missed[one.id])
-                for one, score in shown
-                if score.exact_match and one.id in missed
-            ],
+            gain=gain,
+            is_better=gain.low > 0,
             seconds=self.seconds,
             agent=self.agent,
-            is_trained=anyway or compared.exact_match.low > 0,
+            num_steps=count_solver_steps(self.run),
+            is_trained=anyway or gain.low > 0,
+            **describe_questions(self._read("questions"), before, after),
         )
 
 
@@ -401,23 +421,3 @@ def _free_memory() -> None:
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()
-
-
-def _draw_kinds(questions: Sequence[CheckedQuestion]) -> list[CheckedQuestion]:
-    """The questions with their kinds in turn, so that the first ones are of all kinds."""
-    by_kind = group_by(questions, lambda question: question.kind).values()
-    return [one for turn in itertools.zip_longest(*by_kind) for one in turn if one is not None]
-
-
-def _show(question: CheckedQuestion, given: str = "", earlier: str = "") -> Example:
-    deciding = question.deciding
-    sentence, document = (deciding[-1].text, deciding[-1].doc_id) if deciding else ("", "")
-    return Example(
-        question.question,
-        question.answers[0] if question.answers else "",
-        sentence,
-        document,
-        given,
-        question.kind,
-        earlier,
-    )

@@ -9,7 +9,6 @@ Steps are decided a second time, by what the first evaluation measured (`fit_ste
 
 import math
 import shutil
-import timeit
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,16 +16,20 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, structs
 
+from quaere.api.checked_questions import read_checked
 from quaere.api.evolution import ConfigOptions
 from quaere.api.learning_request import FORM, WRITER, Asked, settings_of
+from quaere.api.learning_times import count_steps, measure_tflops
 from quaere.api.printing import count, format_duration
 from quaere.api.warmup import check_lessons
 from quaere.api.warmup_settings import WarmupSettings, make_settings
 from quaere.dialects.notes import find_notes, read_json
-from quaere.disk import write_file
+from quaere.disk import remove_leftovers, write_file
 from quaere.errors import BadInput
 from quaere.policies.tinker import HOSTED
 from quaere.recipes.registry import LEARNED, Recipe, find_recipe
+from quaere.search.corpus import CorpusReader
+from quaere.search.index import is_index, open_index
 from quaere.setting_types import refuse_unknown
 from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings
 
@@ -40,7 +43,8 @@ _DRAFTS, _MOST_STEPS, _LEAST_STEPS = 20_000, 80, 4
 # A step of 512 episodes with 1.5 B weights, on a card that multiplies bfloat16 matrices at 600 TFLOP/s.
 _STEP_S, _STEP_EPISODES, _STEP_WEIGHTS, _STEP_TFLOPS = 15.0, 512, 1.5e9, 600.0
 _LEAST_STEP_S = 0.1
-_CPU_TOKEN_S, _CPU_WEIGHT_S = 0.005, 6e-10  # of each token of an episode: measured with 0.15 M and 14 M weights
+# Of each token of an episode, in steps of 64 episodes: measured with 0.15 M and 14 M weights.
+_CPU_TOKEN_S, _CPU_WEIGHT_S, _CPU_EPISODES = 0.005, 6e-10, 64
 _STEP_PER_SAMPLING = {
     "cuda": 2.8,  # means of 19 steps of 1.5 B weights on an H200
     "cpu": 1.9,  # 22.9 s by 12.4 s, 135 M weights
@@ -147,7 +151,10 @@ class Plan(Asked, frozen=True, kw_only=True):
         """Seconds that all stages are expected to take; form and evaluations have their shares of the minutes."""
         shares = _MEASURING + (_TEACHING if self.teaches_form else 0.0)
         written = 0.0 if self.questions else self.writer_minutes
-        return 60 * (written + shares * self.minutes) + self.steps * self.machine.step_s
+        return (
+            60 * (written + shares * self.minutes)
+            + count_steps(self.config(self.model), self.steps) * self.machine.step_s
+        )
 
     def describe(self) -> list[tuple[str, str]]:
         """The stages in counts, then what they cost: lines of a name and a text."""
@@ -194,6 +201,9 @@ def find_plan(asked: Asked, out: Path) -> Plan:
     """The stored plan if the folder has one, else a new one; BadInput if the folder is of another call."""
     path = out / PLAN
     if not path.is_file():
+        _check_places(asked.sources, out)
+        if out.is_dir():
+            remove_leftovers(out, PLAN)  # of a call that was killed before its plan was stored
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise BadInput(f"{out} exists and is not a folder of `quaere learn`", hint="choose another --out")
         return make_plan(asked, out)
@@ -237,12 +247,14 @@ def make_plan(asked: Asked, out: Path) -> Plan:
     _check_trainer(plan)
     if plan.teaches_form or form:
         check_lessons(make_settings({**plan.form_settings(), "recipe": asked.recipe, "model": asked.model, "out": out}))
-    plan = structs.replace(plan, machine=_estimate(plan, recipe))
+    plan = structs.replace(plan, machine=_estimate(plan, recipe, asked.command(out)))
     if "solver.steps" in own:
         return plan
-    steps = int(_REINFORCING * asked.minutes * 60 / plan.machine.step_s)
+    first, least_steps = (count_steps(plan.config(plan.model), num) for num in (0, _LEAST_STEPS))
+    per_step = (least_steps - first) / _LEAST_STEPS
+    steps = max(0, int((_REINFORCING * asked.minutes * 60 / plan.machine.step_s - first) / per_step))
     if steps < _LEAST_STEPS:
-        least = _LEAST_STEPS * plan.machine.step_s / 60 / _REINFORCING
+        least = least_steps * plan.machine.step_s / 60 / _REINFORCING
         said = f"in {asked.minutes:.3g} minutes there is time for {count(steps, 'step')} of {asked.recipe} here"
         raise BadInput(said, hint=f"--minutes {math.ceil(least)}, or a smaller --model")
     return structs.replace(plan, steps=min(steps, _MOST_STEPS))
@@ -263,18 +275,6 @@ def fit_steps(plan: Plan, episode_s: float, left_s: float) -> Plan:
     return structs.replace(plan, steps=steps, machine=structs.replace(plan.machine, step_s=round(step_s, 2)))
 
 
-def time_episode(opened_s: float, answered_s: Sequence[float], num_at_once: int) -> float:
-    """Seconds by which each episode prolongs an evaluation, from the times at which its episodes ended.
-
-    Of two batches and more the first is left out: while it is answered, kernels are compiled and graphs captured.
-
-    time_episode(0.0, [7.0, 8.0, 9.0, 11.0], num_at_once=2) == 1.5  # seconds from 8 to 11, for two episodes
-    """
-    first = num_at_once if len(answered_s) >= 2 * num_at_once else 0
-    began_s = answered_s[first - 1] if first else opened_s
-    return (answered_s[-1] - began_s) / (len(answered_s) - first)
-
-
 def _check(asked: Asked) -> Recipe:
     """Raise BadInput for values that no machine could plan with."""
     if asked.recipe not in LEARNED:
@@ -283,13 +283,34 @@ def _check(asked: Asked) -> Recipe:
         raise BadInput(f"minutes must be above 0, not {asked.minutes:g}", hint="--minutes 30")
     if asked.model.startswith("openai:"):
         raise BadInput("the weights behind an endpoint cannot be trained", hint="--model FOLDER, or a hub id")
-    for place in (*asked.sources, *filter(None, [asked.questions])):
-        if not Path(place).exists():
-            raise BadInput(f"{place} does not exist", hint="quaere learn FOLDER --model M --out DIR")
+    _check_files(asked)
     refuse_unknown(settings_of(asked.settings, FORM), WarmupSettings.__struct_fields__, "setting of a warm-up called")
     writer = settings_of(asked.settings, WRITER)
     refuse_unknown(writer, WriterSettings.__struct_fields__, "setting of the question writer called")
     return find_recipe(asked.recipe)
+
+
+def _check_places(sources: Sequence[str], out: Path) -> None:
+    """Raise BadInput if what is written would be among the documents, or the documents among it."""
+    for source in sources:
+        both = sorted([Path(source).resolve(), out.resolve()])
+        if both[1].is_relative_to(both[0]):
+            said = f"--out {out} and the documents {source} are one folder, or one is inside the other"
+            raise BadInput(said, hint="an --out beside the documents")
+
+
+def _check_files(asked: Asked) -> None:
+    """Raise BadInput for documents or questions that cannot be read."""
+    sources = [Path(source) for source in asked.sources]
+    for place in (*sources, *map(Path, filter(None, [asked.questions]))):
+        if not place.exists():
+            raise BadInput(f"{place} does not exist", hint="quaere learn FOLDER --model M --out DIR")
+    if len(sources) == 1 and is_index(sources[0]):
+        open_index(sources[0], check_sources=False)
+    else:
+        next(iter(CorpusReader(sources)), None)  # looks for a first document
+    if asked.questions:
+        read_checked(Path(asked.questions))
 
 
 def _check_trainer(plan: Plan) -> None:
@@ -305,7 +326,7 @@ def _check_trainer(plan: Plan) -> None:
         )
 
 
-def _estimate(plan: Plan, recipe: Recipe) -> Machine:
+def _estimate(plan: Plan, recipe: Recipe, command: str) -> Machine:
     """The machine with what training needs of it; BadInput if it has less."""
     from quaere.policies.catalogue import needs_guide, resolve_model
     from quaere.training.estimate import estimate_run
@@ -330,7 +351,7 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
         raise BadInput(
             f"no GPU was found, and {plan.model} has {found.num_parameters / 1e6:,.0f} M weights: here work `quaere "
             f"index`, {writes}`quaere ask`, and learning with a model of at most {_MOST_ON_CPU / 1e6:.0f} M weights",
-            hint="the same command on a machine with a GPU, or with --trainer tinker",
+            hint=f"on a machine with a GPU, or with --trainer tinker: {command}",
         )
     if machine.memory_gib and needed > machine.memory_gib:
         there = f"there are {machine.memory_gib:.1f} on {machine.name}"
@@ -341,10 +362,11 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
         raise BadInput(said, hint="another --out, or make room")
     limits = config.solver.limits
     token_s = _CPU_TOKEN_S + found.num_parameters * _CPU_WEIGHT_S
-    step_s = round(max(_LEAST_STEP_S, limits.max_turns * limits.turn_tokens * token_s), 1)
+    share = config.solver.num_samples / _CPU_EPISODES
+    step_s = round(max(_LEAST_STEP_S, share * limits.max_turns * limits.turn_tokens * token_s), 1)
     if machine.device == "cuda" or not is_local:
         share = config.solver.num_samples / _STEP_EPISODES * found.num_parameters / _STEP_WEIGHTS
-        tflops = _measure_tflops() if is_local else _STEP_TFLOPS
+        tflops = measure_tflops() if is_local else _STEP_TFLOPS
         step_s = round(max(_LEAST_STEP_S, _STEP_S * share * _STEP_TFLOPS / tflops), 1)
     return structs.replace(
         machine,
@@ -353,17 +375,3 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
         needed_disk_gib=round(needed_disk, 2),
         step_s=step_s,
     )
-
-
-def _measure_tflops() -> float:
-    """How fast the GPU multiplies matrices in bfloat16; the best of several tries, as load varies."""
-    import torch
-
-    size = 4096
-    matrix = torch.ones(size, size, device="cuda", dtype=torch.bfloat16)
-
-    def multiply() -> None:
-        matrix @ matrix
-        torch.cuda.synchronize()
-
-    return 2 * size**3 / min(timeit.repeat(multiply, number=1, repeat=5)) / 1e12

@@ -4,11 +4,13 @@ ask_for("notes", "Qwen/Qwen2.5-1.5B-Instruct", settings={"solver": {"steps": 8}}
 -> Asked(sources=("/home/ada/notes",), model=..., settings={"solver.steps": 8}, minutes=30)
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 from quaere.errors import BadInput
 from quaere.policies.catalogue import CATALOGUE, lasting_name
@@ -33,6 +35,20 @@ class Asked(Struct, frozen=True, kw_only=True):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     trainer: Literal["local", "tinker"] = "local"
     trainer_url: str = ""  # of the server, which may move
+
+    def command(self, out: Path) -> str:
+        """The command that asks the same, on whatever device is there.
+
+        Asked(sources=("notes",), model="m").command(Path("learned")) == "quaere learn notes --model m --out learned"
+        """
+        words = ["quaere", "learn", *self.sources, "--model", self.model, "--out", str(out)]
+        for name in ("minutes", "recipe", "questions", "seed", "trainer", "trainer_url"):
+            value = getattr(self, name)
+            if value != structs.fields(self)[self.__struct_fields__.index(name)].default:
+                words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+        for name, value in self.settings.items():
+            words += ["--set", f"{name}={msgspec.json.encode(value).decode()}"]
+        return shlex.join(words)
 
 
 def ask_for(

@@ -32,7 +32,7 @@ from quaere.api.background import run_in_thread
 from quaere.api.checked_questions import read_checked, recheck_questions, write_lines
 from quaere.api.evaluation import Evaluation
 from quaere.api.evolution import export
-from quaere.api.learned import Learned, Update, find_index
+from quaere.api.learned import Learned, Update, find_gain, find_index
 from quaere.api.learning import DOCUMENTS, REPORT, SECONDS, UPDATES, Learning
 from quaere.api.learning_plan import PLAN, Plan, find_plan, store_plan
 from quaere.api.learning_request import Asked
@@ -41,7 +41,6 @@ from quaere.api.run import Run
 from quaere.dialects.notes import read_json
 from quaere.disk import discard_folder, link_file, new_folder, write_file
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import Interval, paired_difference
 from quaere.recipes.registry import find_recipe
 from quaere.records import Episode, Question
 from quaere.rewards.answers import normalise_answer
@@ -49,7 +48,13 @@ from quaere.search.changed_documents import ChangedDocuments, digest_documents, 
 from quaere.search.index import open_index, update_hint
 from quaere.search.index_build import update_index
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document
+from quaere.warmup.documents.held_back import (
+    choose_documents,
+    find_clusters,
+    list_contents,
+    list_documents,
+    split_by_document,
+)
 from quaere.warmup.documents.stale_questions import Retired
 from quaere.worlds.dice import Dice
 
@@ -256,6 +261,7 @@ class _Refresh(Learning):
         questions = read_checked(self.earlier / "questions.jsonl")
         how: dict[str, Any] = {"model": self.writer, "index": self.index, "note": self.note}
         how |= {"settings": self.plan.writer_settings(), "device": self.plan.machine.device}
+        how["exact"] = self.is_exact
         found = run_in_thread(lambda check: recheck_questions(questions, self.changed.touched, **how))
         num_checked = len(found.checked) + len(found.retired)
         self.note(f"{count(num_checked, 'question')} checked again, {len(found.retired)} retired")
@@ -277,8 +283,12 @@ class _Refresh(Learning):
         fresh = [one for one in new if not known.intersection(list_documents(one))]
         chosen = choose_documents(fresh, len(fresh) // _FRESH_HELD) if fresh else frozenset()
         is_held = (held_before | chosen).__contains__
-        old_practice, old_held, _ = split_by_document(self._read("kept"), list_documents, is_held)
-        new_practice, new_held, _ = split_by_document(new, list_documents, is_held)
+        practice, held, _ = split_by_document([*self._read("kept"), *new], list_documents, list_contents, is_held)
+        ids = {one.id for one in new}
+        old_practice, new_practice = (
+            [one for one in practice if (one.id in ids) == is_new] for is_new in (False, True)
+        )
+        old_held, new_held = ([one for one in held if (one.id in ids) == is_new] for is_new in (False, True))
         if not any(one.answers for one in (*old_held, *new_held)):
             raise BadInput("no question is left to measure with: the agent stays", hint="learn with another --out")
         Dice(self.plan.seed, "mixed", self.out.name).shuffle(old_practice)
@@ -302,8 +312,8 @@ class _Refresh(Learning):
         """Measure the old agent, and reduce the planned steps to those that fit into the time that is left."""
         before = self._measure(self.start, path.stem, known=self._recall())
         if not self.is_exact:
-            spent_s = sum(self.seconds.values()) + time.monotonic() - self.began_s
-            left_s = 60 * self.plan.minutes - spent_s - len(before.questions) * self.cost.question_s
+            self.store_time()
+            left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - len(before.questions) * self.cost.question_s
             self._change_steps(fit_update(self.plan, self.cost, left_s), left_s)
         before.write(path)
 
@@ -331,7 +341,8 @@ class _Refresh(Learning):
     def _collect(self, anyway: bool) -> Learned:
         learned = super()._collect(anyway)
         old = {one.id for one in self._read("kept")}
-        regression = _compare(learned, old.__contains__)
+        measured = (learned.before, learned.after, find_clusters(self._read("held")))
+        regression = find_gain(*measured, old.__contains__)
         retired = msgspec.json.Decoder(Retired).decode_lines((self.out / "retired.jsonl").read_bytes())
         touched = [one for one in self._read("kept") if self.changed.touched.intersection(list_documents(one))]
         found = Update(
@@ -340,7 +351,7 @@ class _Refresh(Learning):
             retired=retired,
             num_new=len(self._read_new()),
             regression=regression,
-            gain=_compare(learned, lambda name: name not in old),
+            gain=find_gain(*measured, lambda name: name not in old),
             is_worse=regression is None or regression.high < 0,
         )
         is_taken = self.run.exists() and (anyway or not found.is_worse)
@@ -349,9 +360,9 @@ class _Refresh(Learning):
             self.note(f"{lost}: the agent stays as it is")
         return structs.replace(learned, update=found, is_trained=is_taken)
 
-    def _export(self, trained: bool) -> None:
+    def _export(self, learned: Learned) -> None:
         """Exchange the agent for the new one at once, if it is taken."""
-        if not trained:
+        if not learned.is_trained:
             return
         made = self.out / "agent"
         if not made.exists():
@@ -369,13 +380,3 @@ def _take(weights: Path, agent: Path) -> None:
 def _list_all(questions: Collection[CheckedQuestion]) -> set[str]:
     """The documents that the questions are about."""
     return {name for question in questions for name in list_documents(question)}
-
-
-def _compare(learned: Learned, is_chosen: Callable[[str], bool]) -> Interval | None:
-    """After minus before in exact match, over the chosen questions that have an answer; None if there are none."""
-    before, after = (_score(one, is_chosen) for one in (learned.before, learned.after))
-    return paired_difference([after[name] for name in before], list(before.values())) if before else None
-
-
-def _score(evaluation: Evaluation, is_chosen: Callable[[str], bool]) -> dict[str, float]:
-    return {one.id: one.exact_match for one in evaluation.questions if one.answerable and is_chosen(one.id)}

@@ -98,7 +98,7 @@ fill = command(
 Index the documents; let the model write questions about them, each checked, and hold some back, by document; measure
 the model on those; teach it the form of an episode if it needs that; reinforce it on the other questions; measure
 again, and export the agent. No label is used. The plan is printed first, with the time, memory and disk it takes. If
-the interval of the gain includes 0, the model is exported as it was before reinforcement.
+the interval of the gain is not above 0, the model is exported as it was before reinforcement.
 """,
     epilog="quaere learn FOLDER --model MODEL --out DIR --minutes 30",
 )
@@ -160,23 +160,21 @@ def _open_progress(as_json: bool) -> AbstractContextManager[Progress]:
 
 def describe_learned(learned: Learned) -> list[str]:
     """The result in lines: before and after, questions, examples, what is wrong, the cost, and what to do next."""
+    from quaere.api.learned import compare_shares
+
     before, after = learned.before.score, learned.after.score
     kinds = ", ".join(f"{num} {kind}" for kind, num in learned.kinds.items())
     needed = ", ".join(f"{num} need {searches}" for searches, num in learned.searches.items())
     gained = f"gain {between(learned.gain, '+')} points on {count(learned.gain.num, 'question')} held back"
     lines = [f"exact match before {between(before.exact_match)}, after {between(after.exact_match)}", gained]
-    for one, other in zip(before.by_searches, after.by_searches, strict=True):
-        means = f"{100 * one.exact_match.mean:.1f} before, {100 * other.exact_match.mean:.1f} after"
-        lines.append(f"  {count(int(one.name), 'search')} ({one.exact_match.num}): {means}")
-    for name, kind in (("with the answer hidden", "refused"), ("with an answer", "refused_answerable")):
-        old, new = (getattr(score.abstention, kind, None) for score in (before, after))
-        if old and new:
-            lines.append(f"  refused {name} ({old.num}): {100 * old.mean:.1f} before, {100 * new.mean:.1f} after")
+    for share in compare_shares(learned.before, learned.after)[1:]:  # the first was said
+        was = f"{between(share.before)} before, " if share.before else ""
+        lines.append(f"  {share.label.lower()}, {share.note} ({share.after.num}): {was}{between(share.after)} after")
     if learned.update:
         lines += _describe_update(learned.update, learned.is_trained)
     elif not learned.is_better:
         kept = "reinforced all the same (--anyway)" if learned.is_trained else "the model before reinforcement"
-        lines.append(f"the interval includes 0, so no gain is shown: the agent is {kept}")
+        lines.append(f"{learned.verdict}; the agent is {kept}")
     lines += [f"questions: {kinds}; searches: {needed}"]
     if learned.examples:
         whose = "the questions given" if learned.plan.questions else "its own questions"
@@ -184,10 +182,10 @@ def describe_learned(learned: Learned) -> list[str]:
     if learned.wrong:
         lines += ["", f"still wrong ({len(learned.wrong)}):", *map(_say_example, learned.wrong[:_MOST_WRONG])]
     times = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in learned.seconds.items())
-    lines += ["", f"time: {format_duration(sum(learned.seconds.values()))} ({times})"]
+    lines += ["", f"time: {format_duration(sum(learned.seconds.values()))} ({times})", f"steps: {learned.num_steps}"]
     agent, index, out = (shlex.quote(str(path)) for path in (learned.agent, learned.index, learned.out))
-    lines += [f'ask it:          quaere ask "your question" --index {index} --model {agent}']
-    lines += [f"serve it:        quaere serve --index {index} --model {agent}"]
+    use = f"--index {index} --model {agent}"
+    lines += [f'ask it:          quaere ask "your question" {use}', f"serve it:        quaere serve {use}"]
     if learned.is_trained:
         lines += [f"take it along:   quaere export {out}/run --role solver --merge --out FOLDER"]
     return [*lines, f"read about it:   {out}/report.html"]

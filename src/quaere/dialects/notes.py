@@ -205,22 +205,28 @@ def _read_config(run: Run) -> tuple[str, str, Notes]:
     """The model and the index of a run's config, and the notes of its roles."""
     try:
         config = msgspec.yaml.decode(run.trained_config(), type=dict[str, Any])
-        solver, evidence = (msgspec.convert(config.get(name, {}), dict[str, Any]) for name in ("solver", "evidence"))
-        fields = {
-            "style": config.get("prompts", "full"),
-            "limits": solver.get("limits", {}),
-            "evidence": evidence.get("cite", False),
-            "dialect": solver.get("dialect", "tool-call"),
-            "evaluation": solver.get("evaluation"),
-            "abstention": msgspec.convert(solver.get("abstention", {}), dict[str, Any]).get("allowed", False),
-            "recipe": run.info.settings.get("recipe", ""),
-        }
-        notes, model = _make_notes(fields), msgspec.convert(config.get("model", ""), str)
+        notes = config_notes(config, run.info.settings.get("recipe", ""))
+        model = msgspec.convert(config.get("model", ""), str)
     except msgspec.DecodeError as error:
         raise BadInput(f"config.yaml of run {run.info.id}: {' '.join(str(error).split())}") from error
     if not model:
         raise BadInput(f"config.yaml of run {run.info.id} has no `model`")
     return model, str(config.get("index", "")), notes
+
+
+def config_notes(config: Mapping[str, Any], recipe: str) -> Notes:
+    """Notes on how a model that is trained with this config is prompted."""
+    solver, evidence = (msgspec.convert(config.get(name, {}), dict[str, Any]) for name in ("solver", "evidence"))
+    fields = {
+        "style": config.get("prompts", "full"),
+        "limits": solver.get("limits", {}),
+        "evidence": evidence.get("cite", False),
+        "dialect": solver.get("dialect", "tool-call"),
+        "evaluation": solver.get("evaluation"),
+        "abstention": msgspec.convert(solver.get("abstention", {}), dict[str, Any]).get("allowed", False),
+        "recipe": recipe,
+    }
+    return _make_notes(fields)
 
 
 def use_role(

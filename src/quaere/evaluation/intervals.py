@@ -2,6 +2,7 @@
 
     bootstrap_interval([1, 0, 0, 1]) -> Interval(mean=0.5, low=0.0, high=1.0, num=4)
     paired_difference([1, 1, 0], [0, 1, 0])  # the same three questions answered by two systems
+    clustered_difference([1, 1, 0], [0, 1, 0], ["a", "a", "b"])  # the first two are about the same document
     ratio_interval([3, 1], [4, 4])  # four of eight citations, in two reports
     smallest_difference([1, 1, 0], [0, 1, 0])  # the minimum detectable difference with three questions
     wilson_interval(8, 10) -> Interval(mean=0.8, low=0.490, high=0.943, num=10)  # a proportion
@@ -18,11 +19,13 @@ bootstrap interval is too narrow, so Student's interval over the seeds' means is
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from statistics import NormalDist
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
+
+from quaere.grouping import grouped
 
 _LEVEL, _POWER = 0.95, 0.8
 _QUANTILES = (1 - _LEVEL) / 2, (1 + _LEVEL) / 2
@@ -85,6 +88,20 @@ def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Interva
     if len(ours) != len(theirs):
         raise ValueError(f"a paired difference needs the same questions on both sides: {len(ours)} != {len(theirs)}")
     return bootstrap_interval([a - b for a, b in zip(ours, theirs, strict=True)])
+
+
+def clustered_difference(ours: Sequence[float], theirs: Sequence[float], clusters: Sequence[Hashable]) -> Interval:
+    """Mean and interval of `ours - theirs`, shares of the same questions; those of one cluster are resampled together.
+
+    One cluster says nothing about others, so its interval is [-1, 1].
+
+        clustered_difference([1, 1, 0], [0, 0, 0], ["a", "a", "b"]) -> Interval(mean=0.67, low=0.0, high=1.0, num=3)
+    """
+    gains = [a - b for a, b in zip(ours, theirs, strict=True)]
+    found = [*grouped(zip(clusters, gains, strict=True)).values()]
+    if len(found) == 1:
+        return Interval(sum(gains) / len(gains), -1.0, 1.0, len(gains))
+    return structs.replace(ratio_interval([sum(one) for one in found], [len(one) for one in found]), num=len(gains))
 
 
 def unpaired_difference(

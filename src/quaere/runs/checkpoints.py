@@ -117,8 +117,19 @@ def save_checkpoint(
         manifest = structs.replace(manifest, sha256=_digest(manifest))
         (folder / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     if keep is not None:
-        _prune(root, max(1, keep))
+        prune_checkpoints(root, keep)
     return Checkpoint(path, step, dict(state))
+
+
+def prune_checkpoints(root: Path, keep: int) -> None:
+    """Delete all but the newest `keep` checkpoints and the best ones they name, and what killed writers left."""
+    remove_leftovers(root)
+    found = find_checkpoints(root)
+    newest = found[-max(1, keep) :]
+    named = {checkpoint.best.step for checkpoint in newest if checkpoint.best}
+    for old in found[: -len(newest)]:
+        if old.step not in named:
+            discard_folder(old.path)
 
 
 def find_checkpoints(root: Path, tell: Tell = lambda line: None) -> list[Checkpoint]:
@@ -256,14 +267,6 @@ def _set_aside(path: Path) -> Path:
     if aside.exists():
         discard_folder(aside)
     return path.rename(aside)
-
-
-def _prune(root: Path, keep: int) -> None:
-    found = find_checkpoints(root)
-    named = {checkpoint.best.step for checkpoint in found[-keep:] if checkpoint.best}
-    for old in found[:-keep]:
-        if old.step not in named:
-            discard_folder(old.path)
 
 
 def _step_folders(root: Path) -> list[Path]:

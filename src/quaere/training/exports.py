@@ -10,7 +10,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from quaere.dialects.notes import NOTES, WARMUP, RoleWeights, load_role, read_json, reading_checkpoint, tokenizer_folder
+from quaere.dialects.notes import (
+    NOTES,
+    WARMUP,
+    Notes,
+    RoleWeights,
+    load_role,
+    read_json,
+    reading_checkpoint,
+    tokenizer_folder,
+)
 from quaere.disk import new_folder, refuse_taken
 from quaere.policies.catalogue import lasting_name, resolve_model
 from quaere.policies.model_folders import CONFIG as _ADAPTER_CONFIG
@@ -84,9 +93,22 @@ _NOTED = ("recipe", "style", "limits", "evidence", "dialect", "evaluation", "abs
 def _describe(weights: RoleWeights) -> dict[str, Any]:
     """Content of `quaere.json`: the origin of an export, including a warm-up of its base."""
     described: dict[str, Any] = {name: getattr(weights, name) for name in ("run", "role", "step", "base")}
-    described |= {name: getattr(weights.notes, name) for name in _NOTED}
+    return described | _describe_prompts(weights.notes, weights.base)
+
+
+def _describe_prompts(notes: Notes, base: str) -> dict[str, Any]:
+    described = {name: getattr(notes, name) for name in _NOTED}
     # The base must be present (no download): without it, whether it was warmed up would stay undisclosed.
-    files = (Path(folder) / WARMUP for folder in resolve_model(weights.base, pull=False).folders)
+    files = (Path(folder) / WARMUP for folder in resolve_model(base, pull=False).folders)
     if warmup := next((file for file in files if file.is_file()), None):
         described["warmup"] = read_json(warmup, dict[str, Any])
     return described
+
+
+def export_untrained(model: str, notes: Notes, out: Path) -> None:
+    """Write a model to the folder `out` as it is, with notes on how it is to be prompted."""
+    with new_folder(out) as folder:
+        shutil.copytree(resolve_model(model).folders[0], folder, dirs_exist_ok=True)
+        (folder / NOTES).write_bytes(
+            msgspec.json.format(msgspec.json.encode(_describe_prompts(notes, model)), indent=2)
+        )

@@ -28,6 +28,7 @@ from quaere.runs.checkpoints import (
     Checkpoint,
     find_checkpoints,
     newest_checkpoint,
+    prune_checkpoints,
     save_checkpoint,
     verify_checkpoint,
 )
@@ -118,6 +119,7 @@ class TrainingRun:
             self.store.truncate_after(0)
             self._save("", 0)
             return
+        prune_checkpoints(self._root, self.config.checkpoints.keep)  # a kill may have come before it
         self._restore(newest)
         self.reporter.note(f"going on after step {self._position} of {self.num_steps}")
 

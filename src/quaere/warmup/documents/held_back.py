@@ -1,36 +1,45 @@
-"""Questions split by document, so that those held back share no document with those practised on.
+"""Questions split by document, so that those held back share no document and no question with those practised on.
 
 held = choose_documents(questions, num=100)
-practice, exam, num_left_out = split_by_document(questions, list_documents, held.__contains__)
+practice, exam, num_left_out = split_by_document(questions, list_documents, list_contents, held.__contains__)
 """
 
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TypeVar
 
+from quaere.grouping import group_by
+from quaere.rewards.answers import normalise_answer
 from quaere.warmup.documents.checked_question import CheckedQuestion
 
 Row = TypeVar("Row")
 
+_LEAST_WORDS = 4  # of a sentence that tells by itself what it is about: "Venn built it." may be on many pages
+
 
 def split_by_document(
-    rows: Iterable[Row], documents: Callable[[Row], Collection[str]], is_held: Callable[[str], bool]
+    rows: Iterable[Row],
+    documents: Callable[[Row], Collection[str]],
+    contents: Callable[[Row], Collection[str]],
+    is_held: Callable[[str], bool],
 ) -> tuple[list[Row], list[Row], int]:
     """The questions to practise on, those held back, and the number of others.
 
-    A question about documents of both sides is in neither list, nor is one whose documents are not known.
+    In neither list are questions about documents of both sides, those whose documents are not known, and those to
+    practise on that share their text or a sentence that proves them (`contents`) with one that is held back: documents
+    repeat each other.
     """
     sides: dict[bool, list[Row]] = {False: [], True: []}
-    num_left_out = 0
+    rows = list(rows)
     for row in rows:
         found = {is_held(name) for name in documents(row)}
         if len(found) == 1:
             sides[found.pop()].append(row)
-        else:
-            num_left_out += 1
-    return sides[False], sides[True], num_left_out
+    held = set().union(*map(contents, sides[True]))
+    practice = [row for row in sides[False] if held.isdisjoint(contents(row))]
+    return practice, sides[True], len(rows) - len(practice) - len(sides[True])
 
 
 def list_documents(question: CheckedQuestion) -> list[str]:
@@ -46,14 +55,61 @@ def find_documents(question_id: str, proven_by: list[str]) -> list[str]:
     return proven_by or [name for name in [question_id.rpartition("#")[0]] if name]
 
 
+def list_contents(question: CheckedQuestion) -> list[str]:
+    """A question's text and the sentences that prove its answer (`find_contents`)."""
+    return find_contents(question.question, [span.text for span in question.evidence])
+
+
+def find_contents(text: str, sentences: Iterable[str]) -> list[str]:
+    """A question's text and sentences, normalised, without those that are too short to say what they are about.
+
+    find_contents("Who built Halm?", ["Venn built it.", "Halm was built by Venn."]) == [
+        "who built halm", "halm was built by venn"]
+    """
+    said = map(normalise_answer, sentences)
+    return [normalise_answer(text), *(one for one in said if len(one.split()) >= _LEAST_WORDS)]
+
+
 def choose_documents(questions: Sequence[CheckedQuestion], num: int) -> frozenset[str]:
     """Documents with about `num` questions about them alone, in an order that depends on nothing but their ids.
 
-    At least one document is chosen and at least one is not, where there are two.
+    Documents that are asked the same are chosen together. At least one document is chosen and at least one is not,
+    where not all are asked the same.
     """
-    named = [set(list_documents(question)) for question in questions]
-    alone = Counter(names.copy().pop() for names in named if len(names) == 1)
-    order = sorted(set().union(*named), key=lambda name: hashlib.sha256(name.encode()).digest())
-    before = itertools.accumulate((alone[name] for name in order), initial=0)
-    num_chosen = max(1, sum(count < num for count, _ in zip(before, order, strict=False)))
-    return frozenset(order[: min(num_chosen, len(order) - 1)])
+    named = [sorted(set(list_documents(question))) for question in questions]
+    asked_alone = [
+        [*names, (normalise_answer(one.question),)] if len(names) == 1 else []
+        for one, names in zip(questions, named, strict=True)
+    ]
+    group_of = link(asked_alone)
+    documents = sorted(set().union(*named), key=lambda name: hashlib.sha256(name.encode()).digest())
+    groups = list(group_by(documents, lambda name: group_of.get(name, name)).values())
+    alone = Counter(names[0] for names in named if len(names) == 1)
+    before = itertools.accumulate((sum(alone[name] for name in group) for group in groups), initial=0)
+    num_chosen = max(1, sum(count < num for count, _ in zip(before, groups, strict=False)))
+    return frozenset(itertools.chain.from_iterable(groups[: min(num_chosen, len(groups) - 1)]))
+
+
+def find_clusters(questions: Iterable[CheckedQuestion]) -> dict[str, Hashable]:
+    """The cluster of each question by its id: questions are dependent if documents, texts or sentences link them."""
+    links = {one.id: [(text,) for text in list_contents(one)] + list_documents(one) for one in questions}
+    cluster_of = link(links.values())
+    return {name: cluster_of[items[0]] for name, items in links.items()}
+
+
+def link(links: Iterable[Sequence[Hashable]]) -> dict[Hashable, Hashable]:
+    """A representative of each item; items of one link have the same one.
+
+    link([["a", "b"], ["b", "c"], ["d"]]) == {"a": "a", "b": "a", "c": "a", "d": "d"}
+    """
+    found: dict[Hashable, Hashable] = {}
+
+    def follow(item: Hashable) -> Hashable:
+        while (above := found.setdefault(item, item)) != item:
+            item = above
+        return item
+
+    for items in links:
+        for item in items:
+            found[follow(item)] = follow(items[0])
+    return {item: follow(item) for item in found}

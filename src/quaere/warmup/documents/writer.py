@@ -78,14 +78,17 @@ async def write_questions(
     report: Report = lambda doing, done, total: None,
     journal: Journal | None = None,
     documents: Collection[str] | None = None,
+    exact: bool = False,
 ) -> Written:
     """Write questions about the index's documents; keep those that pass every check, without duplicates.
 
     With `documents`, facts of these alone are drafted. It stops early if the first facts give no question at all.
-    Batches that are in the journal are not asked again.
+    Batches that are in the journal are not asked again. With `exact` they are asked one after another, so that what
+    the model is asked at once does not depend on where an earlier call was killed.
     """
     settings.check()
     writer = _Writer(policy, index, settings, report, journal, documents)
+    writer.at_once = 1 if exact else _AT_ONCE
     asked = await writer.ask_drafts()
     kept = [worded for worded in asked if worded.draft.kind == "single"]
     if not kept:
@@ -145,7 +148,7 @@ class _Writer:
         self.is_partial = documents is not None
         self.passages = [passage for passage in every if documents is None or passage.doc_id in documents]
         self.dropped: list[Dropped] = []
-        self.num_drafts = 0
+        self.num_drafts, self.at_once = 0, _AT_ONCE
         self._asked: set[str] = set()
         self._began_at = time.monotonic()
 
@@ -202,7 +205,7 @@ class _Writer:
                     self.report(f"facts asked about ({so_far} kept)", self.num_drafts, self.settings.drafts)
 
         self.report(f"facts asked about ({num_kept} kept)", self.num_drafts, self.settings.drafts)
-        await asyncio.gather(*(work() for _ in range(_AT_ONCE)))
+        await asyncio.gather(*(work() for _ in range(self.at_once)))
         return [worded for batch in found for worded in batch]
 
     async def _finish_batch(self, asking: _Asking, number: int) -> list[Worded]:
