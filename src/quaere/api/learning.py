@@ -251,13 +251,14 @@ class Learning:
         num = min(self.plan.num_held_back, len(questions) // 4)
         chosen = choose_documents(questions, num)
         practice, held, num_left_out = split_by_document(questions, list_documents, list_contents, chosen.__contains__)
-        if min(len(practice), len(held)) < _LEAST_QUESTIONS:
+        practice = self.plan.choose_practice(practice)
+        least = min(len(practice), len(held)) if self.plan.practises_given else len(held)
+        if least < _LEAST_QUESTIONS:
             raise BadInput(
                 f"{len(questions)} questions are too few: {len(practice)} to practise on and {len(held)} to hold back",
                 hint="more documents, a larger --model, or more --minutes; with another --out",
             )
         given = "" if self.plan.practises_given else " but its own"
-        practice = self.plan.choose_practice(practice)
         write_lines(self.out / "practice.jsonl", practice)
         write_lines(path, held)
         sides = f"{len(held)} held back, {num_left_out} left out"

@@ -285,6 +285,7 @@ class _Refresh(Learning):
         is_held = (held_before | chosen).__contains__
         practice, held, _ = split_by_document([*self._read("kept"), *new], list_documents, list_contents, is_held)
         ids = {one.id for one in new}
+        practice = self.plan.choose_practice(practice)
         old_practice, new_practice = (
             [one for one in practice if (one.id in ids) == is_new] for is_new in (False, True)
         )
@@ -292,7 +293,7 @@ class _Refresh(Learning):
         if not any(one.answers for one in (*old_held, *new_held)):
             raise BadInput("no question is left to measure with: the agent stays", hint="learn with another --out")
         Dice(self.plan.seed, "mixed", self.out.name).shuffle(old_practice)
-        practice = self.plan.choose_practice(new_practice + old_practice[: len(new_practice)])
+        practice = new_practice + old_practice[: len(new_practice)]
         write_lines(self.out / "practice.jsonl", practice)
         write_lines(path, old_held + new_held)
         sides = f"{len(old_held)} old and {len(new_held)} new held back"
