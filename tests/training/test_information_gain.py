@@ -114,7 +114,7 @@ class Echo:
         return (0.0 if names[-1] == "Orsolya Venn" else -3.0) if names else -1.0
 
 
-async def test_no_guess_in_a_turn_is_paid():
+async def test_no_guess_in_a_turn_is_rewarded():
     thoughts = "I look it up.", "Perhaps Orsolya Venn.", "Surely Brod."
     ending = "<answer>Orsolya Venn</answer>"
     scripts = [[f"<think>{thought}</think>{SEARCHES['search-r1'][0]}", ending] for thought in thoughts]
