@@ -44,4 +44,7 @@ ask() {  # what (form-0, docs-0), index, questions, perhaps "prompt"
         --out "$OUT/$1${4:+-$4}${ATTEMPTS:+-voted-$ATTEMPTS}-$(basename "${3%.jsonl}").json"
 }
 
+if [[ ${1:-} != form ]] && grep -qs '"abstention": 0.0' "$OUT/form-$SEED/warmup.json"; then
+    echo "$OUT/form-$SEED is of another script (it was not taught to abstain): choose another OUT" >&2; exit 2
+fi
 "$@"

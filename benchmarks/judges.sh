@@ -82,4 +82,7 @@ ask() {  # what (form-0, oracle-0), index, questions, the dialect of a model tha
     if ((turns == 14)); then python "$HERE/calibration.py" "$OUT/$name-episodes"/* --rows "$OUT/$name.scores.jsonl"; fi
 }
 
+if [[ ${1:-} != form ]] && grep -qs '"also": \[\]' "$OUT/form-$SEED/warmup.json"; then
+    echo "$OUT/form-$SEED is of another script (it knows one dialect): choose another OUT" >&2; exit 2
+fi
 "$@"

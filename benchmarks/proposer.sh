@@ -9,6 +9,7 @@
 #   bash benchmarks/proposer.sh propose docs              # OUT/docs-gated-SEED: STEPS steps of 64, then CANDIDATES about held-out facts
 #   bash benchmarks/proposer.sh propose docs frozen       # the controls: learning rate 0; or shuffled, or grpo (16 facts x 4)
 #   bash benchmarks/proposer.sh practice docs gated       # OUT/docs-on-gated-SEED: a solver on what OUT/docs-gated-SEED kept
+#                                                         # (with NUM and START: OUT/docs-on-gated-NUM-from-START-SEED)
 #   bash benchmarks/proposer.sh practice docs yield       # the same on the untrained proposer's
 #   bash benchmarks/proposer.sh practice docs fresh       # the control that matters: OUT/docs-fresh.jsonl, new questions of the writer
 #   bash benchmarks/proposer.sh ask docs-on-gated-SEED docs exam.jsonl
@@ -76,13 +77,15 @@ propose() {  # name, perhaps an arm
 }
 
 practice() {  # name, arm whose questions are practised
-    local questions=$OUT/$1-$2-$SEED.jsonl
+    local questions=$OUT/$1-$2-$SEED.jsonl from=
     if [[ $2 == fresh ]]; then questions=$OUT/$1-fresh.jsonl; fi
-    if [[ -n ${NUM:-} ]]; then
-        shuf -n "$NUM" --random-source=<(yes "$SEED") "$questions" > "$OUT/$1-$2-$SEED-$NUM.jsonl"
+    if [[ -n ${NUM:-} ]]; then  # not by shuf: its sources for a seed repeat, and draw alike for many seeds
+        python -c 'import random, sys; print(end="".join(random.Random(sys.argv[1]).sample([*sys.stdin], int(sys.argv[2]))))' \
+            "$SEED" "$NUM" < "$questions" > "$OUT/$1-$2-$SEED-$NUM.jsonl"
         questions=$OUT/$1-$2-$SEED-$NUM.jsonl
     fi
-    quaere evolve drzero --model "$START" --index "$OUT/$1-index" --out "$OUT/$1-on-$2-$SEED" "${RUN[@]}" \
+    if [[ $START != "$OUT/roles-$SEED" ]]; then from=-from-$(basename "$START"); fi
+    quaere evolve drzero --model "$START" --index "$OUT/$1-index" --out "$OUT/$1-on-$2${NUM:+-$NUM}$from-$SEED" "${RUN[@]}" \
         --set proposer.steps=0 --set generation.candidates=0 --set generation.given="$questions" --set generation.attempts=0 \
         --set solver.steps="$PRACTICE_STEPS" --set solver.max_draws=3 --set checkpoints.every=13 ${SETTINGS:-}
 }

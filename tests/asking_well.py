@@ -2,10 +2,11 @@
 
 Each of 96 bridges was built by one of twelve people and paid for by another. A small model is taught the form of both
 roles: as solver it answers who built a bridge, and to who paid for it gives the builder more often than the payer; as
-proposer it asks seven times of eight for the builder. So the common question teaches nothing, and difficulty pays for
+proposer it asks seven times of eight for the builder. So the common question teaches nothing, and difficulty rewards
 the rare one. The documents of a third of the bridges are held back, and the exam is on these.
 
-`python tests/asking_well.py DIR` prints the table of the lab notes: four arms, six seeds.
+`python tests/asking_well.py DIR` prints each run's `Outcome` for the table of `src/quaere/recipes/drzero.md`: four
+arms, six seeds.
 """
 
 import json

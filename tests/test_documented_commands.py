@@ -5,12 +5,14 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 from documented import ROOT, check_command, faults, read_document
 from quaere.cli.main import build_parser
 from quaere.errors import BadInput
+from quaere.warmup.imitation import WarmupManifest, write_manifest
 
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "Makefile"]
 DOCUMENTS += sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))
@@ -72,7 +74,14 @@ JUDGES = "search-r1 gain loop oracle permuted pcar pcar-sharp pcar-permuted brie
 )
 @pytest.mark.skipif(not shutil.which("bash"), reason="the script is for bash")
 def test_a_script_runs_no_command_that_would_be_refused(tmp_path, script, choices, num_evaluations):
-    """The script is run, with a `quaere` that only writes down how it was called."""
+    commands = run_script(tmp_path, script, choices)
+    assert [words[0] for words in commands].count("eval") == num_evaluations
+    for words in commands:
+        check_command(words)
+
+
+def run_script(tmp_path, script, choices, questions="{}\n"):
+    """The commands of a script that is run with a `quaere` that only writes down how it was called."""
     programs, log = tmp_path / "bin", tmp_path / "log"
     programs.mkdir()
     # The ends of words and of commands, in one write: a script may run several at once.
@@ -84,14 +93,45 @@ def test_a_script_runs_no_command_that_would_be_refused(tmp_path, script, choice
     given |= {"INDEX": "index", "QUESTIONS": "train.jsonl"}
     given |= {**choices, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "docs-practice.jsonl").write_text("{}\n", encoding="utf-8")
+    (tmp_path / "out" / "docs-practice.jsonl").write_text(questions, encoding="utf-8")
+    (tmp_path / "out" / "docs-fresh.jsonl").write_text(questions, encoding="utf-8")
     name, *stage = script.split()
     command = ["bash", str(ROOT / "benchmarks" / name), *stage]
     subprocess.run(command, env=os.environ | given, cwd=tmp_path, check=True, timeout=60)
-    commands = [line.split("\037")[:-1] for line in log.read_text(encoding="utf-8").split("\036\037")[:-1]]
-    assert [words[0] for words in commands].count("eval") == num_evaluations
-    for words in commands:
-        check_command(words)
+    return [line.split("\037")[:-1] for line in log.read_text(encoding="utf-8").split("\036\037")[:-1]]
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="the script is for bash")
+def test_a_proposer_practises_on_a_sample_by_its_seed_in_a_folder_of_its_own(tmp_path):
+    drawn = {}
+    for seed in "012":
+        (place := tmp_path / seed).mkdir()
+        choices = {"SEED": seed, "NUM": "4", "START": "models/warm", "PYTHON": sys.executable}
+        ((*words,),) = run_script(
+            place, "proposer.sh practice docs fresh", choices, "".join(f"{n}\n" for n in range(10))
+        )
+        assert words[words.index("--out") + 1] == str(place / "out" / f"docs-on-fresh-4-from-warm-{seed}")
+        drawn[seed] = (place / "out" / f"docs-fresh-{seed}-4.jsonl").read_text().split()
+    assert [len(set(some)) for some in drawn.values()] == [4] * 3 and len(set(map(frozenset, drawn.values()))) == 3
+
+
+@pytest.mark.parametrize(
+    ("script", "also", "abstention", "says"),
+    [
+        ("judges.sh", ("evalrar", "evalact"), 0.0, ""),
+        ("judges.sh", (), 0.15, "it knows one dialect"),
+        ("abstention.sh", (), 0.15, ""),
+        ("abstention.sh", ("evalrar", "evalact"), 0.0, "it was not taught to abstain"),
+    ],
+)
+@pytest.mark.skipif(not shutil.which("bash"), reason="the script is for bash")
+def test_the_form_of_another_script_in_the_same_folder_is_not_taken(tmp_path, script, also, abstention, says):
+    fields = dict.fromkeys(WarmupManifest.__struct_fields__) | {"also": also, "abstention": abstention}
+    (tmp_path / "form-0").mkdir()
+    write_manifest(WarmupManifest(**fields), tmp_path / "form-0")
+    command = ["bash", str(ROOT / "benchmarks" / script), "echo", "went on"]
+    done = subprocess.run(command, env=os.environ | {"OUT": str(tmp_path)}, capture_output=True, text=True, timeout=60)
+    assert (says in done.stderr, done.stdout, done.returncode) == ((True, "", 2) if says else (True, "went on\n", 0))
 
 
 # --------------------------------------------------------------------------------------------------------- the checker

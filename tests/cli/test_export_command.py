@@ -11,7 +11,7 @@ import tiny
 from exported_runs import adapted_model, make_base, make_run, write_adapters, write_models
 from quaere.cli.main import main
 from quaere.dialects import notes
-from quaere.dialects.notes import find_notes, find_role, load_role, read_notes
+from quaere.dialects.notes import Notes, find_notes, find_role, load_role, read_notes
 from quaere.disk import discard_folder
 from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
@@ -24,7 +24,7 @@ from quaere.training import exports
 from quaere.training.actors import open_actors
 from quaere.training.adapters import add_adapters
 from quaere.training.config import config_to_yaml
-from quaere.training.exports import export_role
+from quaere.training.exports import export_role, export_untrained
 from quaere.training.learner import save_weights
 from quaere.training.settings import AdapterSettings, RunConfig
 
@@ -120,6 +120,25 @@ def test_an_export_says_where_it_comes_from(place, tmp_path):
     notes = read_notes(tmp_path / "out")
     assert (notes.style, notes.limits.max_turns, notes.limits.topk) == ("brief", 3, 2)
     assert read_notes(place / "base").style == "brief"
+
+
+@pytest.mark.parametrize("form", ["--merge", "--adapter"])
+def test_an_export_of_an_export_keeps_its_origin(place, tmp_path, form):
+    """A run that starts from an export, and an export as it is, prompted in another way."""
+    assert export(place, "lora", tmp_path / "first", form) == 0
+    (tmp_path / "base").symlink_to(tmp_path / "first")  # the model that the config of `make_run` names
+    make_run(tmp_path, "second", write_adapters)
+    assert export(tmp_path, "second", tmp_path / "upon") == 0
+    export_untrained(str(tmp_path / "first"), Notes(style="full", recipe="search-r1"), tmp_path / "again")
+    first, upon, again = (
+        json.loads((tmp_path / name / "quaere.json").read_text()) for name in ("first", "upon", "again")
+    )
+    assert first["warmup"] == upon["warmup"] == again["warmup"]
+    assert again["style"] == "full" and first["style"] == "brief"
+    assert all(again[name] == first[name] for name in ("run", "role", "step", "base", "recipe"))
+    # One that no run has trained has no such origin.
+    export_untrained(str(place / "base"), Notes(recipe="search-r1"), tmp_path / "plain")
+    assert not {"run", "recipe"} & json.loads((tmp_path / "plain" / "quaere.json").read_text()).keys()
 
 
 def test_an_adapter_in_half_the_bytes(place, tmp_path):

@@ -1,4 +1,4 @@
-"""A proposer that is paid for difficulty learns to ask what its solver does not know yet, and the solver learns that.
+"""A proposer rewarded for difficulty learns to ask what its solver does not know yet, and the solver learns that.
 
 The margins are those of six seeds (`python tests/asking_well.py DIR`, in src/quaere/recipes/drzero.md): trained .61 to
 .97 of the questions ask for the payer, shuffled .02 to .23; 18 to 28 of them are kept against 0 to 9, and of the

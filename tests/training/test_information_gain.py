@@ -15,7 +15,7 @@ import tiny
 from evaluated import QUESTION, answer, episode, evaluate, malformed, passage, search
 from evaluating import SEARCH as EVALUATED_SEARCH
 from evaluating import evaluate as write_evaluation
-from quaere.chat.protocol import Message
+from quaere.chat.protocol import LAST_SEARCH, Message
 from quaere.chat.renderer import Renderer
 from quaere.dialects.registry import open_solver
 from quaere.dialects.roles import Credit
@@ -114,7 +114,7 @@ class Echo:
         return (0.0 if names[-1] == "Orsolya Venn" else -3.0) if names else -1.0
 
 
-async def test_no_guess_in_a_turn_is_paid():
+async def test_no_guess_in_a_turn_is_rewarded():
     thoughts = "I look it up.", "Perhaps Orsolya Venn.", "Surely Brod."
     ending = "<answer>Orsolya Venn</answer>"
     scripts = [[f"<think>{thought}</think>{SEARCHES['search-r1'][0]}", ending] for thought in thoughts]
@@ -171,12 +171,12 @@ def test_credits_are_the_gains_relative_to_those_of_other_attempts_at_the_questi
 # --------------------------------------------------------------------------------------------------------- with a model
 
 
-async def play(dialect, *scripts, searcher=None):
+async def play(dialect, *scripts, searcher=None, max_turns=8):
     tokenizer = tiny.tokenizer()
     named = {f"e{number}": script for number, script in enumerate(scripts)}
     policy = TokenPolicy(ScriptedSampler(tokenizer, named), RENDERER)
     protocol = open_solver(dialect, style="brief").protocol
-    limits = Limits(max_turns=8, sequence_tokens=4096, turn_tokens=400)
+    limits = Limits(max_turns=max_turns, sequence_tokens=4096, turn_tokens=400)
     task = SolveTask(QUESTION)
     searcher = searcher or tiny.ListSearcher(("Orsolya Venn built the Halm bridge.", "The Oss rises in Halm."))
     plays = [run_episode(policy, protocol, searcher, task, limits, episode_id=name) for name in named]
@@ -216,6 +216,19 @@ async def test_it_is_what_the_model_says_token_by_token_in_every_dialect(dialect
             least, other, after = [naive_logprob(plain, [*context, *opened], target) for context in contexts]
             assert gain == pytest.approx(after - max(least, other), abs=2e-4)
             before = contexts[-1]
+
+
+@pytest.mark.parametrize("dialect", SEARCHES)
+async def test_what_is_said_of_the_last_search_raises_no_gain(dialect):
+    """The note after the last search asks for the answer; it is in both contexts, or in neither."""
+    script = [*SEARCHES[dialect] * 2, "<answer>Orsolya Venn</answer>"]
+    (played,) = await play(dialect, script, max_turns=len(script))
+    found = find_contexts(played, RENDERER, open_solver(dialect, style="brief").protocol)
+    read = [
+        [RENDERER.decode(context[len(before) :]) for context in (written, after)]
+        for before, written, after in found.values()
+    ]
+    assert [[LAST_SEARCH in text for text in texts] for texts in read] == [[False, False], [True, True]]
 
 
 def until_reply(played, place):

@@ -9,11 +9,12 @@ import pytest
 import tiny
 from evaluated import passage, search
 from observing_runs import SEGMENTS, Acting, Training
+from quaere.dialects.registry import open_solver
 from quaere.dialects.roles import Solver
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import TrainingStopped
 from quaere.recipes.drzero import DrZero
-from quaere.records import Answer, Candidate, Episode, Question
+from quaere.records import Answer, Candidate, Episode, Evidence, Question
 from quaere.rewards.abstention import AbstentionRewards, hide_answers
 from quaere.training.rollouts import Stage, check_finite
 from quaere.training.settings import ValidationSettings
@@ -80,6 +81,20 @@ def test_questions_that_last_are_not_spoken_of():
     assert training.notes == [] and training.num_skipped == 0
 
 
+@pytest.mark.parametrize(("num_sentences", "held"), [(80, 8), (8, 0)])
+def test_fewer_questions_held_back_than_wanted_are_spoken_of(num_sentences, held):
+    """Of 80 questions 8 are wanted; ten about one sentence are too many."""
+    spans = [Evidence("halm", number % num_sentences, 999, "said so.") for number in range(80)]
+    questions = [Question(f"q{number}", "Who?", ("Venn",), 1, (span,)) for number, span in enumerate(spans)]
+    training, config = Watched(), SolverConfig(steps=1, batch=2, attempts=2, delta=0.0)
+    options = UNVALIDATED | {"validation": ValidationSettings()}
+    asyncio.run(
+        practise(training, Stage(training.actors, tiny.ListSearcher()), 0, config, questions=questions, **options)
+    )
+    expected = f"iteration 1: {held} questions are held back to validate, not 8: those about one sentence stay together"
+    assert training.notes == [expected] * (held < 8)
+
+
 @pytest.mark.parametrize(("unbiased", "expected"), [(False, 1.0), (True, math.sqrt(0.5))])
 def test_a_right_and_a_wrong_attempt_by_hand(unbiased, expected):
     """Rewards of 1 and 0 are 0.5 from their mean; their deviation is 0.5 with n, sqrt(0.5) with n - 1."""
@@ -133,19 +148,21 @@ def test_hidden_questions_are_practised_in_their_share():
 
 
 @pytest.mark.parametrize(
-    ("turns", "mean", "variance"),
+    ("dialect", "turns", "mean", "variance"),
     [
         # 1, 0, 0.1 and 0.8: their mean is 0.475, the mean of their squares 0.4125, and their variance 0.186875.
-        ((search(passage("It is old.", "halm")),), 0.475, 0.186875),
-        ((), 0.25, 0.1875),  # without a search, abstaining earns nothing: 1, 0, 0 and 0
+        ("tool-call", (search(passage("It is old.", "halm")),), 0.475, 0.186875),
+        ("tool-call", (), 0.25, 0.1875),  # without a search, abstaining earns nothing: 1, 0, 0 and 0
+        ("evalact", (search(passage("It is old.", "halm")),), 0.25, 0.1875),  # nor where a search was not evaluated
     ],
 )
-def test_validation_counts_abstaining_as_its_reward(turns, mean, variance):
+def test_validation_counts_abstaining_as_its_reward(dialect, turns, mean, variance):
     step, stage = Step(1, 0, "solver", 0, 0, None), Stage(Doubter(turns), tiny.ListSearcher())
     limits, when = SolverConfig().limits, {"every": 10, "num_steps": 50}
     questions = [*QUESTIONS[:3], hide_answers(QUESTIONS[3])]
     rewards = AbstentionRewards(right=0.8, needless=0.1)
-    validator = Validator(stage, ToolCallSolver(), questions, limits, **when, abstention=rewards)
+    solver = open_solver(dialect, abstention=rewards)
+    validator = Validator(stage, solver, questions, limits, **when, may_abstain=True)
     asyncio.run(validator.before(step))
     assert step.validated_before == Validated(pytest.approx(mean), 4, pytest.approx(variance))
     assert step.metrics["validation_start/abstained"] == 0.5
@@ -177,7 +194,7 @@ class Silent(Acting):
 def test_validation_counts_right_answers_and_those_that_are_missing():
     step = Step(1, 0, "solver", 0, 0, None)
     stage = Stage(Silent(), tiny.ListSearcher())
-    validator = Validator(stage, ToolCallSolver(), QUESTIONS, SolverConfig().limits, every=10, num_steps=50)
+    validator = Validator(stage, Solver(ToolCallSolver()), QUESTIONS, SolverConfig().limits, every=10, num_steps=50)
     asyncio.run(validator.before(step))
     assert step.validated_before == Validated(0.25, 4, 0.1875)
     assert "validation_start/rating" not in step.metrics  # nobody may abstain: it would be the exact match

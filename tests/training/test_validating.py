@@ -10,6 +10,7 @@ from msgspec import structs
 
 from quaere.errors import BadInput
 from quaere.records import Answer, Episode, Evidence, Question, SolveTask
+from quaere.rollout.policy import derive_seed
 from quaere.training.given import PracticeConfig, check_config
 from quaere.training.settings import ValidationSettings
 from quaere.training.solver_phase import count_held_back, hold_back, plan_validation, score_answer
@@ -90,6 +91,19 @@ def test_questions_about_one_sentence_are_on_one_side():
     assert 36 <= len(held) <= 40 and Counter(question.hops for question in held)[3] >= 18
     again = hold_back(questions[::-1], ValidationSettings(), 0)[1]
     assert {question.id for question in again} == {question.id for question in held}
+
+
+def test_questions_with_a_sentence_each_are_held_back_as_those_without():
+    """And as by earlier versions, which knew no sentences: their runs are resumed with the same."""
+    plain = make_questions(50, 30, 20)
+    proven = [structs.replace(one, evidence=(Evidence("halm", at, at + 9, "so."),)) for at, one in enumerate(plain)]
+    sides = [{one.id for one in hold_back(some, ValidationSettings(), 3)[1]} for some in (plain, proven)]
+    assert sides[0] == sides[1] == {one.id for one in hold_back_by_id(plain, 3, {1: 5, 2: 3, 3: 2})}
+
+
+def hold_back_by_id(questions, seed, counts):
+    order = sorted(questions, key=lambda one: derive_seed(seed, "validation", one.id))
+    return [one for hops, count in counts.items() for one in [one for one in order if one.hops == hops][:count]]
 
 
 @pytest.mark.parametrize(

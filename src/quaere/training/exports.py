@@ -99,16 +99,31 @@ def _describe(weights: RoleWeights) -> dict[str, Any]:
 def _describe_prompts(notes: Notes, base: str) -> dict[str, Any]:
     described = {name: getattr(notes, name) for name in _NOTED}
     # The base must be present (no download): without it, whether it was warmed up would stay undisclosed.
-    files = (Path(folder) / WARMUP for folder in resolve_model(base, pull=False).folders)
-    if warmup := next((file for file in files if file.is_file()), None):
-        described["warmup"] = read_json(warmup, dict[str, Any])
+    warmups = (_find_warmup(Path(folder)) for folder in resolve_model(base, pull=False).folders)
+    if warmup := next(filter(None, warmups), None):
+        described["warmup"] = warmup
     return described
 
 
+def _find_warmup(folder: Path) -> Any:
+    """The warm-up of the model in the folder, also if it is an export of one that was warmed up; None without one."""
+    if (folder / WARMUP).is_file():
+        return read_json(folder / WARMUP, dict[str, Any])
+    return _read_notes(folder).get("warmup")
+
+
+def _read_notes(folder: Path) -> dict[str, Any]:
+    return read_json(folder / NOTES, dict[str, Any]) if (folder / NOTES).is_file() else {}
+
+
 def export_untrained(model: str, notes: Notes, out: Path) -> None:
-    """Write a model to the folder `out` as it is, with notes on how it is to be prompted."""
+    """Write a model to the folder `out` as it is, with notes on how it is to be prompted.
+
+    A model that is an export keeps its origin: the run and the recipe that trained it.
+    """
     with new_folder(out) as folder:
         shutil.copytree(resolve_model(model).folders[0], folder, dirs_exist_ok=True)
-        (folder / NOTES).write_bytes(
-            msgspec.json.format(msgspec.json.encode(_describe_prompts(notes, model)), indent=2)
-        )
+        described = _describe_prompts(notes, model)
+        del described["recipe"]  # nothing was trained by it
+        described = _read_notes(folder) | described
+        (folder / NOTES).write_bytes(msgspec.json.format(msgspec.json.encode(described), indent=2))

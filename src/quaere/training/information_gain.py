@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from quaere.chat.protocol import Acted, Protocol, was_searched
+from quaere.chat.protocol import Acted, Message, Protocol, was_searched
 from quaere.chat.renderer import Renderer
-from quaere.records import Episode, SolveTask
+from quaere.records import Episode, SolveTask, Turn
 from quaere.training.batches import Sample
 from quaere.training.step import mean_of
 
@@ -72,11 +72,18 @@ def find_contexts(episode: Episode, renderer: Renderer, protocol: Protocol) -> d
     for place, turn in enumerate(turns):
         if was_searched(turn):
             end = turn.start + turn.num_tokens
-            nothing = tuple(structs.replace(result, hits=()) for result in turn.results)
-            reply = renderer.reply(protocol.reply(Acted(turn.action, nothing), turns[:place]), ids[end - 1])
+            reply = renderer.reply(_reply_nothing(turn, turns[:place], protocol), ids[end - 1])
             found[place] = before, (*ids[:end], *reply), ids[: ends[end]]
             before = ids[: ends[end]]
     return found
+
+
+def _reply_nothing(turn: Turn, earlier: Sequence[Turn], protocol: Protocol) -> Message:
+    """The reply to the turn's search as if it had found nothing, with the note of a last search if that was shown."""
+    nothing = Acted(turn.action, tuple(structs.replace(result, hits=()) for result in turn.results))
+    final = protocol.reply(nothing, earlier, final=True)
+    # Without the note "now answer", the answer would be likelier after the result for the note's sake.
+    return final if turn.reply.endswith(final.note) else protocol.reply(nothing, earlier)
 
 
 def answer_sample(episode: Episode, context: Context, renderer: Renderer) -> Sample:

@@ -11,7 +11,7 @@ from statistics import fmean, pvariance
 
 from msgspec import Struct, structs
 
-from quaere.chat.protocol import PromptStyle, Protocol
+from quaere.chat.protocol import PromptStyle
 from quaere.dialects.registry import FROM_MEMORY, SolverDialectName, check_turns, find_dialect, open_solver
 from quaere.dialects.roles import AnswerScore, Credit, DialectSettings, Solver, read_outcome, refuses_rightly
 from quaere.errors import BadInput
@@ -214,18 +214,23 @@ async def practise(
 
     The phase is shorter than `config.steps` if the questions do not last. `also` are metrics added to every step.
     """
+    wanted = count_held_back(len(questions), validation)
     questions, held_back = hold_back(questions, validation, seed)
     num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
     drawing, abstention = Drawing(config.batch, num_steps, config.max_draws, config.several_share), config.abstention
     if abstention.allowed:
         held_back = hide_some(held_back, abstention.hidden_share, derive_seed(seed, "hidden"))
-    rewards = abstention.rewards if abstention.allowed else None
-    validator = Validator(stage, solver.protocol, held_back, config.limits, validation.every, num_steps, rewards)
+    validator = Validator(stage, solver, held_back, config.limits, validation.every, num_steps, abstention.allowed)
     for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
         if step.number == 0 and num_steps < config.steps:
             training.reporter.note(
                 f"iteration {iteration + 1}: the questions ({len(questions)}) last for {num_steps} of {config.steps} "
                 f"steps with solver.max_draws={config.max_draws}; the other steps are skipped"
+            )
+        if step.number == 0 and len(held_back) < wanted:
+            training.reporter.note(
+                f"iteration {iteration + 1}: {len(held_back)} questions are held back to validate, not {wanted}: "
+                "those about one sentence stay together"
             )
         await validator.before(step)
         asked = draw_by_need(questions, step.number, drawing, derive_seed(seed, "questions", iteration))
@@ -294,8 +299,8 @@ def hold_back(
     """The questions to train on and those to validate on, with the same distribution of hops.
 
     Questions with the same last sentence of evidence, such as a fact and its rewording, are on one side: there may be
-    fewer to validate on for it. The selection derives from these sentences, otherwise the ids, and the seed alone: a
-    resumed run holds back the same questions, and if one is added or rejected, hardly any other changes sides.
+    fewer to validate on for it. The selection derives from these sentences, the ids and the seed alone: a resumed run
+    holds back the same questions, and if one is added or rejected, hardly any other changes sides.
     """
     size, total = count_held_back(len(questions), settings), len(questions)
     # Largest remainder method: each number's share rounded down, plus one for those with the largest remainders.
@@ -305,8 +310,9 @@ def hold_back(
     left.update(by_remainder[: size - left.total()])
     together = grouped((name_sentences(one.evidence[-1:]) or one.id, one) for one in questions)
     held: set[str] = set()
+    firsts = {name: min(one.id for one in several) for name, several in together.items()}
     # Sorted by a hash, not shuffled: a shuffle would change completely with one added question.
-    for name in sorted(together, key=lambda name: derive_seed(seed, "validation", name)):
+    for name in sorted(together, key=lambda name: derive_seed(seed, "validation", firsts[name])):
         needed = Counter(question.hops for question in together[name])
         if needed <= left:
             left -= needed
@@ -321,16 +327,16 @@ class Validator:
 
     A checkpoint is rated by exact match, in which an episode that abstained counts as its reward if it may abstain.
 
-    Validator(stage, ToolCallSolver(), held_back, Limits(), every=10, num_steps=50, abstention=AbstentionRewards())
+    Validator(stage, Solver(ToolCallSolver()), held_back, Limits(), every=10, num_steps=50, may_abstain=True)
     """
 
     stage: Stage
-    protocol: Protocol
+    solver: Solver
     questions: Sequence[Question]
     limits: Limits
     every: int
     num_steps: int
-    abstention: AbstentionRewards | None = None
+    may_abstain: bool = False
 
     async def before(self, step: Step) -> None:
         """Evaluate the weights at the start of the phase, in its first step."""
@@ -347,7 +353,7 @@ class Validator:
     async def _score(self, step: Step, name: str) -> Validated | None:
         """Exact match over the episodes without a failed search; None if there are none."""
         started = time.perf_counter()
-        jobs = attempt_jobs(self.protocol, self.questions, 1, f"{step.name}-{name}")
+        jobs = attempt_jobs(self.solver.protocol, self.questions, 1, f"{step.name}-{name}")
         played = await self.stage.play(
             step, "solver", jobs, self.limits, name=name, params=SamplingParams(temperature=0.0)
         )
@@ -361,13 +367,14 @@ class Validator:
         answered = sum(isinstance(episode.outcome, Answer) for episode, _ in scored)
         step.metrics[f"{name}/unanswered"] = 1 - answered / len(scored)
         ratings = [self._rate(episode, scores["answer/exact_match"]) for episode, scores in scored]
-        if self.abstention:
+        if self.may_abstain:
             step.metrics[f"{name}/abstained"] = sum(episode.abstained for episode, _ in scored) / len(scored)
             step.metrics[f"{name}/rating"] = fmean(ratings)
         return Validated(fmean(ratings), len(scored), pvariance(ratings))
 
     def _rate(self, episode: Episode, exact_match: float) -> float:
-        return self.abstention.of(episode) if self.abstention and episode.abstained else exact_match
+        abstained = self.may_abstain and episode.abstained
+        return self.solver.pay(episode)["reward/total"] if abstained else exact_match
 
 
 def score_answer(episode: Episode) -> dict[str, float]:
