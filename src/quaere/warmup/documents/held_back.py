@@ -60,11 +60,11 @@ class Contents:
         """True if the text is one of these, has one in it, or is part of one."""
         if text in self.texts:
             return True
-        if not tells(text):
-            return False
-        return find_whole(text, self._joined) >= 0 or any(
-            one in text and find_whole(one, text) >= 0 for one in self._telling
-        )
+        return tells(text) and (find_whole(text, self._joined) >= 0 or bool(self.find_in(text)))
+
+    def find_in(self, text: str) -> list[str]:
+        """Those in a normalised text that tell what they are about."""
+        return [one for one in self._telling if one in text and find_whole(one, text) >= 0]
 
 
 def tells(text: str) -> bool:
