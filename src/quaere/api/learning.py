@@ -411,7 +411,7 @@ class Learning:
             if learned.is_trained:
                 export(self.run, self.agent, role="solver")
             else:
-                self.note(f"{learned.verdict}; the agent is the model before reinforcement")
+                self.note(f"{learned.gain.verdict}: the agent is the model before reinforcement")
                 export_untrained(self.start, self._note_prompts(), self.agent)
         write_file(choice, msgspec.json.encode({"trained": learned.is_trained}))
         return learned

@@ -21,6 +21,7 @@ bootstrap interval is too narrow, so Student's interval over the seeds' means is
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct, structs
@@ -53,6 +54,11 @@ class Interval(Struct, frozen=True):
     low: float
     high: float
     num: int
+
+    @property
+    def verdict(self) -> Literal["better", "worse", "not shown to be better"]:
+        """What the interval of a difference says."""
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "not shown to be better"
 
 
 def bootstrap_interval(values: Sequence[float], *, seed: int = 0, num_resamples: int = _NUM_RESAMPLES) -> Interval:
