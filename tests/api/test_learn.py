@@ -140,6 +140,7 @@ def test_an_agent_that_an_earlier_version_exported_stays_unless_another_is_wante
 def test_the_agent_of_the_first_learning_is_not_exchanged_during_an_update(told, place, tmp_path):
     given = {**place[1], "out": tmp_path / "out"}
     shutil.copytree(told[0].out, given["out"])
+    assert not quaere.learn(place[0], **given).is_trained
     (given["out"] / "updates/1").mkdir(parents=True)
     with pytest.raises(quaere.BadInput, match="was updated since") as caught:
         quaere.learn(place[0], **given, anyway=True)
@@ -452,6 +453,8 @@ def test_the_first_batch_does_not_count_towards_the_time_of_an_episode(num_at_on
 def test_steps_that_were_asked_for_or_must_repeat_are_not_fitted(planned, fixed):
     plan = structs.replace(planned, settings={**planned.settings, **fixed})
     assert fit_steps(plan, episode_s=0.1, left_s=60.0) is plan
+    said, fitted = (dict(one.describe())["reinforcement"] for one in (plan, planned))
+    assert said.startswith("search-r1, at most 9 steps of ") and fitted.startswith("search-r1, about 9 steps of ")
 
 
 def test_the_time_of_a_stage_is_stored_while_it_goes_on(place, tmp_path, monkeypatch):
