@@ -25,8 +25,7 @@ def list_documents(line: bytes) -> list[str]:
 
 def list_contents(line: bytes) -> list[str]:
     row = json.loads(line)
-    contents = find_contents(row.get("question", ""), [span.get("text", "") for span in row.get("evidence", [])])
-    return [text for text in contents if text]
+    return find_contents(row.get("question", ""), [span.get("text", "") for span in row.get("evidence", [])])
 
 
 def main() -> None:

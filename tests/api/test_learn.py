@@ -16,7 +16,7 @@ from quaere.api import learning, learning_plan
 from quaere.api.checked_questions import read_checked
 from quaere.api.learning_plan import fit_steps, make_plan
 from quaere.api.learning_request import ask_for
-from quaere.api.learning_times import count_steps, time_episode
+from quaere.api.learning_times import Answered, count_steps
 from quaere.cli.learn import read_assignments
 from quaere.cli.main import build_parser
 from quaere.disk import write_file
@@ -53,6 +53,7 @@ def test_all_stages_leave_their_output(told):
     assert not (learned.out / "form").exists()  # it was taught before
     assert list(learned.seconds) == ["index", "questions", "split", "before", "reinforcement", "after", "agent"]
     assert notes[0].startswith("documents: ") and any(f"quaere view {learned.out / 'run'}" in line for line in notes)
+    assert "the interval of the gain is over 4 clusters of linked documents" in notes
     measured = [line for line in notes if line.startswith("measuring on ")]
     assert len(measured) == 2 and all(
         "held back, " in line and "again with the answer hidden" in line for line in measured
@@ -92,7 +93,7 @@ def test_without_a_gain_the_agent_is_the_start_unless_it_is_wanted_anyway(told, 
     learned, notes, _ = told
     corpus, given = place
     assert not learned.is_better and not learned.is_trained
-    assert "the interval includes 0: no gain is shown; the agent is the model before reinforcement" in notes
+    assert "not shown to be better: the agent is the model before reinforcement" in notes
     assert digest(learned.agent) == digest(given["model"])
     anyway = quaere.learn(corpus, **given, anyway=True)
     assert anyway.is_trained and digest(anyway.agent) != digest(given["model"])
@@ -117,6 +118,46 @@ def test_rejected_weights_do_not_stay_after_a_kill(told, place, tmp_path, monkey
                 quaere.learn(place[0], **given, anyway=anyway)
         learned = quaere.learn(place[0], **given, anyway=not anyway)
         assert (digest(learned.agent) == digest(place[1]["model"])) is anyway
+
+
+def test_an_agent_that_an_earlier_version_exported_stays_unless_another_is_wanted(told, place, tmp_path):
+    """Earlier versions wrote no `agent.json`, and decided by another interval."""
+    given = {**place[1], "out": tmp_path / "out"}
+    shutil.copytree(told[0].out, given["out"])
+    (given["out"] / "agent.json").unlink()
+    report = given["out"] / "report.json"
+    report.write_text(json.dumps({**json.loads(report.read_text()), "is_trained": True}))
+    files = [path for path in (given["out"] / "agent").rglob("*") if path.is_file()]
+    before = {path: path.stat().st_ino for path in files}
+    assert quaere.learn(place[0], **given).is_trained  # as its report says
+    assert before == {path: path.stat().st_ino for path in files}
+    (given["out"] / "agent.json").unlink(missing_ok=True)
+    report.write_text(json.dumps({**json.loads(report.read_text()), "is_trained": False}))
+    assert not quaere.learn(place[0], **given).is_trained
+    assert digest(quaere.learn(place[0], **given, anyway=True).agent) != digest(place[1]["model"])
+
+
+def test_the_agent_of_the_first_learning_is_not_exchanged_during_an_update(told, place, tmp_path):
+    given = {**place[1], "out": tmp_path / "out"}
+    shutil.copytree(told[0].out, given["out"])
+    assert not quaere.learn(place[0], **given).is_trained
+    (given["out"] / "updates/1").mkdir(parents=True)
+    with pytest.raises(quaere.BadInput, match="was updated since") as caught:
+        quaere.learn(place[0], **given, anyway=True)
+    assert caught.value.hint == "the command without --anyway, or with --update"
+    assert not quaere.learn(place[0], **given).is_trained
+    assert digest(given["out"] / "agent") == digest(place[1]["model"])
+
+
+def test_questions_without_an_answer_measure_no_gain(told, place, tmp_path):
+    held = {question.id for question in read_checked(told[0].out / "held.jsonl")}
+    rows = [json.loads(line) for line in place[1]["questions"].read_text().splitlines()]
+    for row in rows:
+        row["answers"] = row["answers"] * (row["id"] not in held)
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {**place[1], "questions": tmp_path / "questions.jsonl", "out": tmp_path / "out"}
+    with pytest.raises(quaere.BadInput, match="20 to practise on and 0 with an answer to hold back"):
+        quaere.learn(place[0], **given)
 
 
 def test_both_measurements_ask_alike_and_the_exported_start_as_it_was_measured(weighing_paths, tmp_path):
@@ -374,6 +415,23 @@ def test_what_a_proposer_samples_is_counted(planned):
     config = structs.replace(planned, recipe="drzero", settings=settings).config(planned.model)
     assert count_steps(config, 30) == 3 * (30 + (2 * 16 * (1 + 4) + 250 * (1 + 1)) / 64)
     assert count_steps(planned.config(planned.model), 30) == 30
+    settings |= {"generation.candidates": 0, "proposer.questions": 5, "proposer.batch": 10}
+    config = structs.replace(planned, recipe="drzero", settings=settings).config(planned.model)
+    assert count_steps(config, 0) == 3 * (2 * 50 * (1 + 4) + 2 * 10 * (1 + 1)) / 64  # as many as documents
+
+
+def test_a_kill_after_the_last_answer_does_not_keep_the_planned_steps(place, tmp_path, monkeypatch):
+    """By a clock that goes on by a two-hundredth of a second whenever it is looked at."""
+    corpus, given = place
+    settings = {name: value for name, value in SMALL.items() if name not in ("solver.steps", "engine.mode")}
+    settings["solver.attempts"] = 3
+    given = {**given, "out": tmp_path / "out", "settings": settings, "minutes": 0.6}
+    ticks = itertools.count()
+    monkeypatch.setattr(learning_plan, "_CPU_EPISODES", 12)
+    monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: next(ticks) / 200))
+    stop_each(corpus, given, ["answering 16", "reinforcing;"])
+    assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 80  # and not 28
+    assert not (tmp_path / "out/answered.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -385,13 +443,18 @@ def test_what_a_proposer_samples_is_counted(planned):
     ],
 )
 def test_the_first_batch_does_not_count_towards_the_time_of_an_episode(num_at_once, expected):
-    assert time_episode(1.0, [8.0, 9.0, 10.0, 11.5, 13.0, 16.0], num_at_once) == pytest.approx(expected)
+    found = Answered().add(1.0, [8.0, 9.0, 10.0, 11.5, 13.0, 16.0], num_at_once)
+    assert found.episode_s == pytest.approx(expected)
+    again = found.add(20.0, [24.0], num_at_once)  # by a call that went on after a kill
+    assert (again.num, again.seconds) == (found.num + 1, found.seconds + 4.0) and again.add(30.0, [], 2) == again
 
 
 @pytest.mark.parametrize("fixed", [{"solver.steps": 9}, {"engine.mode": "deterministic"}])
 def test_steps_that_were_asked_for_or_must_repeat_are_not_fitted(planned, fixed):
     plan = structs.replace(planned, settings={**planned.settings, **fixed})
     assert fit_steps(plan, episode_s=0.1, left_s=60.0) is plan
+    said, fitted = (dict(one.describe())["reinforcement"] for one in (plan, planned))
+    assert said.startswith("search-r1, at most 9 steps of ") and fitted.startswith("search-r1, about 9 steps of ")
 
 
 def test_the_time_of_a_stage_is_stored_while_it_goes_on(place, tmp_path, monkeypatch):

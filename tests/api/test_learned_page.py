@@ -33,7 +33,7 @@ def out(tmp_path):
 def test_the_headline_says_before_after_and_the_interval_of_the_gain(out):
     text = words(read_page(learned(out), out / "report.html"))
     assert "25.0 → 55.0 % of 80 held-back questions answered right" in text
-    assert "Better , by +30.0 [+20.0, +40.0] points." in text
+    assert "Better , +30.0 [+20.0, +40.0] points." in text
     assert "questions to practise on 312" in text
     assert "in all, with measuring 29 min" in text and "steps of the solver 24" in text
     assert "exported" not in text
@@ -41,7 +41,7 @@ def test_the_headline_says_before_after_and_the_interval_of_the_gain(out):
 
 @pytest.mark.parametrize(
     ("rights", "expected"),
-    [((40, 43), "Not shown to be better : the gain is +3.8 [+0.0, +8.8]"), ((44, 20), "Worse , a loss: -30.0 [")],
+    [((40, 43), "Not shown to be better , +3.8 [+0.0, +8.8] points: "), ((44, 20), "Worse , -30.0 [")],
 )
 def test_without_a_gain_it_says_that_the_start_was_exported(out, rights, expected):
     text = words(read_page(learned(out, rights=rights), out / "report.html"))

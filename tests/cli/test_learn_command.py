@@ -38,7 +38,7 @@ def test_the_plan_comes_first_and_the_result_last(words, capsys):
     lines = said.out.splitlines()
     assert lines[0].startswith("exact match before ") and lines[1].startswith("gain ")
     assert "points on 8 questions held back" in lines[1]
-    assert "the interval includes 0: no gain is shown; the agent is the model before reinforcement" in lines
+    assert "not shown to be better: the agent is the model before reinforcement" in lines
     assert "steps: 2" in lines
     assert "questions: 32 single; searches: 32 need 1" in lines and "examples of the questions given:" in lines
     shares = ("rightly refused, of those whose answer was hidden from the search (8): ", "answered all the same, ")
@@ -74,7 +74,7 @@ def test_a_dry_run_shows_the_plan_and_questions_and_keeps_nothing(words, tmp_pat
 
 def test_a_loss_is_called_one(tmp_path):
     lines = learn.describe_learned(make_learned(tmp_path, rights=(44, 20)))
-    assert "the interval is below 0: a loss; the agent is the model before reinforcement" in lines
+    assert "worse: the agent is the model before reinforcement" in lines
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Bootstrap intervals: hand cases, coverage, properties, and scipy's answer."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -299,13 +301,47 @@ def test_seeds_that_do_not_fit_are_refused(ours, theirs, same_start, said):
 
 
 def test_questions_of_one_document_are_resampled_together():
-    """Ten documents of ten equal questions say as much as ten questions, and not as a hundred."""
-    gains = [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0]
-    many = [gain for gain in gains for _ in range(10)]
-    clusters = [f"{number // 10}.md" for number in range(100)]
+    """Twenty documents of five equal questions say as much as twenty questions, and not as a hundred."""
+    gains = [1.0] * 5 + [0.0] * 13 + [-1.0] * 2
+    many = [gain for gain in gains for _ in range(5)]
+    clusters = [f"{number // 5}.md" for number in range(100)]
     found = clustered_difference(many, [0.0] * 100, clusters)
     few, all_alone = bootstrap_interval(gains), clustered_difference(many, [0.0] * 100, range(100))
-    assert (found.mean, found.num) == (0.2, 100)
-    assert (found.low, found.high) == pytest.approx((few.low, few.high), abs=0.11)
+    assert (found.mean, found.num) == (0.15, 100)
+    assert (found.low, found.high) == pytest.approx((few.low, few.high), abs=0.06)
     assert all_alone == paired_difference(many, [0.0] * 100) and all_alone.low > 0 > found.low
-    assert clustered_difference([1.0, 1.0], [0.0, 0.0], ["a", "a"]) == Interval(1.0, -1.0, 1.0, 2)
+
+
+def test_few_documents_have_students_interval():
+    """By hand: sums 2 and 0 of 2 and 1 questions, mean 2/3, off by 2/3 and -2/3: t 3.182 at four alike."""
+    assert clustered_difference([1, 1, 0], [0, 0, 0], ["a", "a", "b"]) == Interval(2 / 3, -1.0, 1.0, 3)
+    gains, clusters = [1, 1, 0, 0, 1, 0, 0, 0], "aabbccdd"  # off by 1.25, -0.75, 0.25 and -0.75
+    half = 3.182 * math.sqrt(4 / 3 * (1.25**2 + 2 * 0.75**2 + 0.25**2)) / 8
+    found = clustered_difference(gains, [0] * 8, clusters)
+    assert (found.mean, found.low, found.high) == pytest.approx((0.375, 0.375 - half, 1.0))
+
+
+@pytest.mark.parametrize("num", [1, 2, 8, 14])
+def test_a_few_documents_that_gain_the_same_prove_nothing(num):
+    for gain in (1.0, 0.1, 0.0, -1.0):
+        gains, clusters = [gain] * 3 * num, [number % num for number in range(3 * num)]
+        found = clustered_difference(gains, [0.0] * 3 * num, clusters)
+        assert (found.mean, found.low, found.high) == (pytest.approx(gain), -1.0, 1.0)
+
+
+@pytest.mark.parametrize("num_clusters", [3, 5, 8, 20])
+@pytest.mark.parametrize("spread", [2.0, 1000.0])
+def test_the_interval_over_documents_has_the_true_gain_in_95_of_100_samples(num_clusters, spread):
+    """Documents of 3 to 12 questions whose chances differ (2) or hardly (1000); the true gain is 30 % minus 15 %."""
+    num_samples, num_covered = 400, 0
+    for seed in range(num_samples):
+        generator = np.random.default_rng([seed, num_clusters])
+        gains, clusters = [], []
+        for cluster, size in enumerate(generator.integers(3, 13, num_clusters)):
+            chance = 0.6 * generator.beta(spread, spread)
+            drawn = generator.random(size)
+            gains += np.select([drawn < chance, drawn < chance + 0.15], [1.0, -1.0], 0.0).tolist()
+            clusters += [cluster] * size
+        found = clustered_difference(gains, [0.0] * len(gains), clusters)
+        num_covered += found.low <= 0.15 <= found.high
+    assert 0.9 < num_covered / num_samples < 0.985

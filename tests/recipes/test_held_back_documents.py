@@ -11,6 +11,7 @@ from quaere.errors import BadInput
 from quaere.recipes.drawn_documents import Documents, Shard
 from quaere.recipes.registry import find_recipe
 from quaere.records import Hit, ProposeTask
+from quaere.rewards.answers import contains
 from quaere.search.searcher import Without
 from quaere.training.proposals import ProposerConfig
 from village import BRIDGES, builder
@@ -46,6 +47,27 @@ def test_no_proposal_is_about_a_document_that_is_held_back(kind, paths, tmp_path
         assert len(first) > 3 and not first & held and not found & held
         candidates = {one.document_id for one in run.candidates()}
         assert candidates and not candidates & held
+
+
+@pytest.mark.parametrize("kind", ["drzero", "eve"])
+@pytest.mark.parametrize("what", ["question", "sentence"])
+def test_what_a_copy_of_a_document_that_is_held_back_says_is_not_practised(kind, what, paths, tmp_path):
+    """The same run twice: then, what one of its questions asks, or what proves it, is held back with another page."""
+    make, play = (make_config, run_drzero) if kind == "drzero" else (make_quoting, run_eve)
+    path = tmp_path / "held.jsonl"
+    config = make(paths, **{"proposer.held_back": write_held(path, BRIDGES[:1]), "iterations": 1})
+    run, _ = play(tmp_path / "first", config)
+    with run:
+        kept = [(one, run.episode(one.episode_id).task.document.text) for one in run.candidates(kept=True)]
+    one, shown = next((one, text) for one, text in kept if contains(text, one.answer))
+    row = json.loads(path.read_text())
+    row["question"] = one.question if what == "question" else "Who?"
+    row["evidence"][0]["text"] = shown if what == "sentence" else "It is old."
+    path.write_text(json.dumps(row))
+    run, _ = play(tmp_path / "second", config)
+    with run:
+        reasons = {each.id: each.reason for each in run.candidates()}
+    assert reasons[one.id] == "duplicate" and "" in reasons.values()
 
 
 def test_what_is_held_back_is_left_out_of_a_share_of_the_documents(tmp_path):

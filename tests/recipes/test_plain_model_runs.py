@@ -84,7 +84,7 @@ def test_learn_shows_its_plan(paths, tmp_path, monkeypatch, capsys):
     settings = [word for name, value in LEARNING.items() for word in ("--set", f"{name}={json.dumps(value)}")]
     command = ["learn", str(write_pages(tmp_path / "pages")), "--model", str(paths[1]), "--device", "cpu", *settings]
     assert main([*command, "--out", str(tmp_path / "out"), "--dry-run"]) == 0
-    assert "reinforcement  search-r1, at most 2 steps of 4 questions x 3 attempts" in capsys.readouterr().out
+    assert "reinforcement  search-r1, at most 2 steps of 4 questions x 8 attempts" in capsys.readouterr().out
 
 
 def test_serve_answers(exported):

@@ -1,5 +1,6 @@
 """Questions held back by document: `warmup/documents/held_back.py`."""
 
+import pytest
 from msgspec import structs
 
 from quaere.grouping import group_by
@@ -50,16 +51,39 @@ def test_what_is_held_back_is_not_practised_in_the_same_words():
     assert split(short, {"page-1"}) == (short[1:], short[:1], 0)  # it says not what was built
 
 
-def test_documents_that_are_asked_the_same_are_chosen_together():
-    pairs = {name: f"page-{int(name[5:]) ^ 1}" for name in (f"page-{number}" for number in range(20))}
-    same = [
-        structs.replace(one, question=f"Who built pair {number % 20 // 2}-{number // 20}?")
-        for number, one in enumerate(make_questions())
+@pytest.mark.parametrize(
+    ("held", "practised", "is_practised"),
+    [
+        (
+            "ハルム橋はヴェンによって建てられた。",
+            "ハルム橋はヴェンによって建てられた。",
+            False,
+        ),  # no spaces, but a sentence
+        ("สะพานฮัลม์สร้างโดยเวนน์", "สะพานฮัลม์สร้างโดยเวนน์", False),
+        ("彼が建てた。", "彼が建てた。", True),  # who, and what?
+        ("- Halm Bridge, built by Venn", "Halm Bridge, built by Venner, was opened.", True),
+        ("- Halm Bridge, built by Venn", "In 1702 the Halm Bridge, built by Venn, was opened.", False),
+        ("In 1702 the Halm Bridge, built by Venn, was opened.", "* Halm Bridge, built by Venn", False),
+        ("ハルム橋はヴェンによって建てられた。", "1702年、ハルム橋はヴェンによって建てられた。", False),
+        ("Venn built it.", "Venn built it, and Brod paid for the bridge.", True),
+    ],
+)
+def test_a_sentence_is_known_in_any_script_and_inside_another(held, practised, is_practised):
+    questions = [
+        structs.replace(ask(number, name), evidence=(Evidence(name, 0, 4, text),))
+        for number, (name, text) in enumerate((("page-1", held), ("page-2", practised)))
     ]
-    held = choose_documents(same, 20)
-    assert len(held) == 6 and all(pairs[name] in held for name in held)
-    practice, exam, num_left_out = split(same, held)
-    assert (len(practice), len(exam), num_left_out) == (56, 24, 0)
+    assert split(questions, {"page-1"})[0] == questions[1:] * is_practised
+
+
+def test_what_all_documents_are_asked_is_held_back_with_some_of_them():
+    """Only the repetitions are lost, and not the other questions about these documents."""
+    alike = [structs.replace(ask(100 + number, f"page-{number}"), question="How old is it?") for number in range(20)]
+    questions = [*make_questions(), *alike]
+    held = choose_documents(questions, 20)
+    assert len(held) == 4 and held == choose_documents(make_questions(), 16)
+    practice, exam, num_left_out = split(questions, held)
+    assert (len(practice), len(exam), num_left_out) == (64, 20, 16)
 
 
 def test_links_are_followed():
@@ -76,6 +100,11 @@ def test_one_document_at_least_is_on_each_side():
     for num in (0, 1, 1000):
         assert len(choose_documents(make_questions(2), num)) == 1
     assert choose_documents(make_questions(1), 5) == choose_documents([], 5) == frozenset()
+
+
+def test_a_question_without_words_is_a_cluster_of_its_own():
+    found = find_clusters([structs.replace(ask(1), question="?"), structs.replace(ask(2), question="?!")])
+    assert len(set(found.values())) == 2
 
 
 def test_a_question_without_evidence_is_about_the_document_in_its_id():

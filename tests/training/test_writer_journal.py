@@ -1,5 +1,6 @@
 """A question writer that is killed goes on where it was."""
 
+import asyncio
 import contextlib
 import os
 import random
@@ -61,6 +62,42 @@ async def test_a_writer_that_was_killed_goes_on_after_its_last_whole_batch(
     assert sorted(again.dropped, key=str) == sorted(whole.dropped, key=str)
     assert (len(reader.asked) < len(undisturbed.asked)) == bool(num_finished)
     assert bool(num_finished) == (last > 5)
+
+
+class Grouping(Dying):
+    """Notes the prompts that it is asked at once: those that come until none is left unanswered."""
+
+    def __init__(self, last=10**9):
+        super().__init__(last)
+        self.groups, self.num_open = [], 0
+
+    async def reply(self, messages, params):
+        if not self.num_open:
+            self.groups.append([])
+        self.groups[-1].append((messages[0]["content"], messages[-1]["content"], params.seed))
+        self.num_open += 1
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return await super().reply(messages, params)
+        finally:
+            self.num_open -= 1
+
+
+@pytest.mark.parametrize("last", [60, 110, 160])
+async def test_an_exact_writer_that_goes_on_asks_the_same_at_once(pages_index, tmp_path, monkeypatch, last):
+    """A model computes a prompt differently beside others, in the last bit: so its answers depend on the groups."""
+    monkeypatch.setattr(writer, "_FIRST", 3)
+    monkeypatch.setattr(writer, "_BATCH", 2)
+    settings, path = WriterSettings(drafts=40, topk=2, unanswerable=0.5, concurrency=4), tmp_path / "own.unfinished"
+    whole, again = Grouping(), Grouping()
+    await write_questions(ChatPolicy(whole), pages_index, settings, exact=True)
+    with pytest.raises(Killed):
+        await write_questions(ChatPolicy(Grouping(last)), pages_index, settings, journal=Journal(path, {}), exact=True)
+    journal = Journal(path, {})
+    assert journal.batches
+    await write_questions(ChatPolicy(again), pages_index, settings, journal=journal, exact=True)
+    assert 0 < len(again.groups) < len(whole.groups) and again.groups == whole.groups[-len(again.groups) :]
 
 
 def test_a_journal_of_other_settings_is_refused_once_it_holds_something(tmp_path):

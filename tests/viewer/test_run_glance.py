@@ -1,5 +1,6 @@
 """A run at a glance: before and after, what was learned, what is still wrong, and the kinds that fail."""
 
+import json
 import math
 import re
 
@@ -11,7 +12,7 @@ from msgspec import structs
 
 from evaluated import passage, search
 from quaere.dialects.registry import open_solver
-from quaere.evaluation.intervals import paired_difference, unpaired_difference
+from quaere.evaluation.intervals import clustered_difference, paired_difference, unpaired_difference
 from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.scores import Evaluation, score_answering, score_episode, write_evaluation
 from quaere.records import Answer, Episode, Question, SolveTask
@@ -203,6 +204,33 @@ def test_a_learning_is_measured_by_the_runs_beside_its_training(tmp_path):
     write_learning(tmp_path / "other")
     assert list(open_folder(str(tmp_path / "other")).paths()) == ["other"]
     assert open_folder(str(tmp_path)).only == ""  # a folder of runs, which may have any names
+
+
+def test_the_gain_of_a_learning_is_shown_over_documents_as_on_its_own_page(tmp_path):
+    """Twelve questions about four documents; eight are right after, and none before."""
+    write_learning(tmp_path / "run")
+    sides = {"before": ["x"] * 12, "after": [RIGHT] * 5 + ["x"] + [RIGHT, "x"] * 3}
+    for name, answers in sides.items():
+        write_eval(tmp_path / name, answers)
+    spans = [{"doc_id": f"{number // 3}.md", "start": 0, "end": 1, "text": "x"} for number in range(12)]
+    counts = {"answers": ["x"], "kind": "single", "facts": 1, "searches": 1, "hops": 1}
+    rows = [
+        {"id": f"q{number}", "question": f"Who built {number}?", **counts, "evidence": [span]}
+        for number, span in enumerate(spans)
+    ]
+    (tmp_path / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    gains = [float(answer == RIGHT) for answer in sides["after"]]
+    expected = clustered_difference(gains, [0.0] * 12, [number // 3 for number in range(12)])
+    client = open_client(tmp_path / "run")
+    found = twin(client, "/run/run")["glance"]["headline"]["gain"]
+    assert (found["low"], found["high"]) == pytest.approx((expected.low, expected.high))
+    address = "/evaluations/compare?of=after&of=before"
+    (first, *_) = twin(client, address)["rows"]
+    assert first["difference"] == found and "paired difference over documents" in client.get(address).text
+    (tmp_path / "held.jsonl").unlink()
+    client = open_client(tmp_path / "run")
+    found = twin(client, "/run/run")["glance"]["headline"]["gain"]
+    assert found["low"] == paired_difference(gains, [0.0] * 12).low
 
 
 def test_pages_below_that_of_a_learning_have_its_name(tmp_path):

@@ -155,7 +155,7 @@ def test_what_a_reader_asks_is_answered_in_three_clicks(browser, url):
         clicks.follow(page.get_by_role("link", name="learned", exact=True))
         # Has it improved, and by how much?
         assert page.locator(".headline b").inner_text() == "50.0 → 100.0 %"
-        assert page.get_by_text("the gain is +50.0").is_visible()
+        assert page.get_by_text(", +50.0 [").is_visible()
         for place in (".headline", "#curve", "#alarms"):
             box = page.locator(place).bounding_box()
             assert box["y"] + box["height"] <= 900  # without scrolling

@@ -98,13 +98,6 @@ class Learned(Struct, frozen=True):
     update: Update | None = None  # of `learn(..., update=True)`
 
     @property
-    def verdict(self) -> str:
-        """What the interval of the gain says."""
-        if self.is_better:
-            return "the interval is above 0: a gain"
-        return "the interval is below 0: a loss" if self.gain.high < 0 else "the interval includes 0: no gain is shown"
-
-    @property
     def index(self) -> Path:
         """The index that the agent searches."""
         return find_index(self.plan, self.out)

@@ -34,7 +34,7 @@ from quaere.api.evolution import evolve, export
 from quaere.api.learned import Learned, count_solver_steps, describe_questions, draw_kinds, find_gain, find_index
 from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan
 from quaere.api.learning_request import ask_for
-from quaere.api.learning_times import time_episode
+from quaere.api.learning_times import Answered
 from quaere.api.printing import Progress, count, format_duration, no_progress
 from quaere.api.run import Run
 from quaere.api.warmup import warmup
@@ -68,6 +68,7 @@ _LEAST_QUESTIONS = 8  # to practise on, and to measure with
 _MOST_PREVIEWED = 20
 _STORED_EVERY_S = 5.0
 REPORT, DOCUMENTS, SECONDS, UPDATES = "report.json", "documents.json", "seconds.json", "updates"
+_ANSWERED, _CHOICE = "answered.json", "agent.json"
 
 
 def learn(
@@ -135,6 +136,7 @@ class Learning:
         self.stage = ""  # that is under way
         # When this call began it, up to when its time is stored, and when its agent was loaded.
         self.began_s = self.stored_s = self.opened_s = 0.0
+        self.store_also = _store_nothing  # what else of a stage a killed call must not lose
 
     def finish(self, anyway: bool) -> Learned:
         """Do what is not done yet, stage by stage."""
@@ -151,8 +153,7 @@ class Learning:
         self._stage("before", self.out / "before.json", self._measure_start)
         self._reinforce()
         self._stage("after", self.out / "after.json", self._measure_end)
-        learned = self._collect(anyway)
-        self._export(learned)
+        learned = self._export(self._collect(anyway), anyway)
         write_page(learned, self.out / "report.html")
         write_file(self.out / REPORT, msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
         return learned
@@ -187,10 +188,11 @@ class Learning:
         self._progress(doing, done, total, stands)
 
     def store_time(self) -> None:
-        """Store the time of the stage until now."""
+        """Store the time of the stage until now, and what else its next call needs."""
         now_s = time.monotonic()
         self.add_seconds(self.stage, now_s - self.stored_s)
         self.stored_s = now_s
+        self.store_also()
 
     def add_seconds(self, name: str, seconds: float) -> None:
         """Add to the time of a stage."""
@@ -252,10 +254,13 @@ class Learning:
         chosen = choose_documents(questions, num)
         practice, held, num_left_out = split_by_document(questions, list_documents, list_contents, chosen.__contains__)
         practice = self.plan.choose_practice(practice)
-        least = min(len(practice), len(held)) if self.plan.practises_given else len(held)
+        clusters = find_clusters(held)
+        measured = [clusters[one.id] for one in held if one.answers]
+        least = min(len(practice), len(measured)) if self.plan.practises_given else len(measured)
         if least < _LEAST_QUESTIONS:
+            answered = f"{len(measured)} with an answer to hold back"
             raise BadInput(
-                f"{len(questions)} questions are too few: {len(practice)} to practise on and {len(held)} to hold back",
+                f"{len(questions)} questions are too few: {len(practice)} to practise on and {answered}",
                 hint="more documents, a larger --model, or more --minutes; with another --out",
             )
         given = "" if self.plan.practises_given else " but its own"
@@ -263,6 +268,9 @@ class Learning:
         write_lines(path, held)
         sides = f"{len(held)} held back, {num_left_out} left out"
         self.note(f"{len(practice)} questions to practise on{given}, {sides}")
+        num_clusters = len(set(measured))
+        alone = ", and one shows no gain" if num_clusters == 1 else ""
+        self.note(f"the interval of the gain is over {count(num_clusters, 'cluster')} of linked documents{alone}")
 
     def _read(self, name: str) -> list[CheckedQuestion]:
         return read_checked(self.out / f"{name}.jsonl")
@@ -308,20 +316,27 @@ class Learning:
 
     def _measure_start(self, path: Path) -> None:
         """The first evaluation, and the steps that fit into the time it leaves; both are stored once it is over."""
+        timed, rows = self.out / _ANSWERED, self.plan.config(self.start).engine.max_rows
+        earlier = read_json(timed, Answered) if timed.is_file() else Answered()  # by calls that were killed
         answered_s: list[float] = []
 
         def progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
             answered_s.append(time.monotonic())
             self.progress(doing, done, total, stands)
 
+        def find_answered() -> Answered:
+            return earlier.add(self.opened_s, answered_s, rows)
+
+        self.store_also = lambda: write_file(timed, msgspec.json.encode(find_answered()))
         before = self._measure(self.start, path.stem, progress)
-        if answered_s:  # after a kill all may have been answered
-            self.store_time()
+        self.store_time()
+        self.store_also = _store_nothing
+        timed.unlink(missing_ok=True)  # the steps are decided once
+        if (answered := find_answered()).num:
             # The last evaluation takes as long as all calls of this one, and the training loads the model, too.
             planned_s = self.seconds[self.stage] + self.opened_s - self.began_s
             left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - planned_s
-            rows = self.plan.config(self.start).engine.max_rows
-            self._change_steps(fit_steps(self.plan, time_episode(self.opened_s, answered_s, rows), left_s), left_s)
+            self._change_steps(fit_steps(self.plan, answered.episode_s, left_s), left_s)
         before.write(path)
 
     def _measure_end(self, path: Path) -> None:
@@ -378,23 +393,35 @@ class Learning:
         """The questions to measure with: those held back, each a second time with its answer hidden."""
         return add_hidden([question.to_question() for question in self._read("held")])[0]
 
-    def _export(self, learned: Learned) -> None:
-        """Write the agent; `agent.json` says which it is, as a later call with `anyway` replaces it."""
-        choice, trained = self.out / "agent.json", learned.is_trained
+    def _export(self, learned: Learned, anyway: bool) -> Learned:
+        """Write the agent unless it is there; `agent.json` says which it is, as `anyway` exchanges it."""
+        choice, exported = self.out / _CHOICE, self._find_exported()
+        if exported is not None and not choice.is_file() and not anyway:  # an earlier version decided
+            return structs.replace(learned, is_trained=exported)
+        if exported == learned.is_trained:
+            return learned
         if self.agent.exists() and (self.out / UPDATES).exists():
-            return  # of a later update, perhaps
-        if self.agent.exists() and choice.is_file() and read_json(choice, dict[str, bool]) == {"trained": trained}:
-            return
-        choice.unlink(missing_ok=True)  # first: it must not speak of the next agent if this is killed
+            said = f"{self.out} was updated since, so the agent of its first learning is no longer exchanged"
+            raise BadInput(said, hint=f"the command {'without' if anyway else 'with'} --anyway, or with --update")
+        for name in (_CHOICE, REPORT):  # first: they must not speak of the next agent if this is killed
+            (self.out / name).unlink(missing_ok=True)
         if self.agent.exists():
             discard_folder(self.agent)
         with self._timed("agent"):
-            if trained:
+            if learned.is_trained:
                 export(self.run, self.agent, role="solver")
             else:
-                self.note(f"{learned.verdict}; the agent is the model before reinforcement")
+                self.note(f"{learned.gain.verdict}: the agent is the model before reinforcement")
                 export_untrained(self.start, self._note_prompts(), self.agent)
-        write_file(choice, msgspec.json.encode({"trained": trained}))
+        write_file(choice, msgspec.json.encode({"trained": learned.is_trained}))
+        return learned
+
+    def _find_exported(self) -> bool | None:
+        """True if the exported agent is the reinforced model; None if there is none, or half of one."""
+        for name, key in ((_CHOICE, "trained"), (REPORT, "is_trained")) if self.agent.exists() else ():
+            if (path := self.out / name).is_file():
+                return bool(read_json(path, dict[str, Any]).get(key, True))
+        return None
 
     def _collect(self, anyway: bool) -> Learned:
         before, after = (Evaluation.read(self.out / f"{name}.json") for name in ("before", "after"))
@@ -413,6 +440,10 @@ class Learning:
             is_trained=anyway or gain.low > 0,
             **describe_questions(self._read("questions"), before, after),
         )
+
+
+def _store_nothing() -> None:
+    pass
 
 
 def _free_memory() -> None:

@@ -147,6 +147,18 @@ class Plan(Asked, frozen=True, kw_only=True):
         return [one for one in questions if takes_all or one.answers] if self.practises_given else []
 
     @property
+    def fits_steps(self) -> bool:
+        """True if the first evaluation decides how many steps there are (`fit_steps`).
+
+        Steps that were asked for stay, and so do those of a deterministic run, which must not depend on the time. So do
+        those of a trainer, whose time was not measured, and of a recipe that writes questions, which takes time as
+        well.
+        """
+        is_measured = self.trainer == "local" and find_recipe(self.recipe).takes_questions
+        is_fixed = "solver.steps" in self.settings or self.config(self.model).engine.mode == "deterministic"
+        return is_measured and not is_fixed
+
+    @property
     def expected_s(self) -> float:
         """Seconds that all stages are expected to take; form and evaluations have their shares of the minutes."""
         shares = _MEASURING + (_TEACHING if self.teaches_form else 0.0)
@@ -166,13 +178,14 @@ class Plan(Asked, frozen=True, kw_only=True):
         size = f"{solver.batch} questions x {solver.attempts} attempts"
         trainer = "" if self.trainer == "local" else f", the model on {self.trainer_url or HOSTED}"
         measured = f"on about {self.num_measured} of" if self.num_measured else "on"
+        most = "about" if self.fits_steps else "at most"
         step = f"about {format_duration(machine.step_s)} each" if machine.step_s else "of unknown length"
         return [
             ("documents", ", ".join(self.sources)),
             ("questions", written),
             ("held back", f"about {self.num_held_back}, by document, and never more than a quarter"),
             ("form", form),
-            ("reinforcement", f"{self.recipe}, at most {self.steps} steps of {size}, {step}"),
+            ("reinforcement", f"{self.recipe}, {most} {self.steps} steps of {size}, {step}"),
             ("evaluations", f"2, before and after, {measured} the questions held back"),
             ("time", f"about {format_duration(self.expected_s)} on {machine.name}{trainer}"),
             ("memory", f"about {machine.needed_gib:.1f}{memory} GiB for {machine.num_parameters:,} weights"),
@@ -261,15 +274,10 @@ def make_plan(asked: Asked, out: Path) -> Plan:
 
 
 def fit_steps(plan: Plan, episode_s: float, left_s: float) -> Plan:
-    """The plan with as many steps as the seconds that are left have room for, by the measured time of an episode.
-
-    Steps that were asked for stay, and so do those of a deterministic run, which must not depend on the time. So do
-    those of a trainer, whose time was not measured, and of a recipe that writes questions, which takes time as well.
-    """
-    config = plan.config(plan.model)
-    is_elsewhere = plan.trainer != "local" or not find_recipe(plan.recipe).takes_questions
-    if is_elsewhere or "solver.steps" in plan.settings or config.engine.mode == "deterministic":
+    """The plan with as many steps as the seconds that are left have room for, by the measured time of an episode."""
+    if not plan.fits_steps:
         return plan
+    config = plan.config(plan.model)
     step_s = episode_s * config.solver.num_samples * _STEP_PER_SAMPLING[plan.machine.device]
     steps = max(_LEAST_STEPS, min(_MOST_STEPS, int(left_s / step_s)))
     return structs.replace(plan, steps=steps, machine=structs.replace(plan.machine, step_s=round(step_s, 2)))

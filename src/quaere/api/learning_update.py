@@ -41,6 +41,7 @@ from quaere.api.run import Run
 from quaere.dialects.notes import read_json
 from quaere.disk import discard_folder, link_file, new_folder, write_file
 from quaere.errors import BadInput
+from quaere.evaluation.intervals import Interval
 from quaere.recipes.registry import find_recipe
 from quaere.records import Episode, Question
 from quaere.rewards.answers import normalise_answer
@@ -49,6 +50,7 @@ from quaere.search.index import open_index, update_hint
 from quaere.search.index_build import update_index
 from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.held_back import (
+    Contents,
     choose_documents,
     find_clusters,
     list_contents,
@@ -289,7 +291,9 @@ class _Refresh(Learning):
         old_practice, new_practice = (
             [one for one in practice if (one.id in ids) == is_new] for is_new in (False, True)
         )
-        old_held, new_held = ([one for one in held if (one.id in ids) == is_new] for is_new in (False, True))
+        old_held = [one for one in held if one.id not in ids]
+        practised = self._list_practised()
+        new_held = [one for one in held if one.id in ids and not any(map(practised.is_repeated_by, list_contents(one)))]
         if not any(one.answers for one in (*old_held, *new_held)):
             raise BadInput("no question is left to measure with: the agent stays", hint="learn with another --out")
         Dice(self.plan.seed, "mixed", self.out.name).shuffle(old_practice)
@@ -299,11 +303,21 @@ class _Refresh(Learning):
         sides = f"{len(old_held)} old and {len(new_held)} new held back"
         self.note(f"{len(practice)} questions to practise on, {len(new_practice)} of them new; {sides}")
 
+    def _list_practised(self) -> Contents:
+        """What the first learning and the updates since have practised."""
+        before = range(1, int(self.out.name))
+        folders = [self.out.parent.parent, *(self.out.with_name(str(number)) for number in before)]
+        practised = (one for folder in folders for one in read_checked(folder / "practice.jsonl"))
+        return Contents(text for one in practised for text in list_contents(one))
+
     # ------------------------------------------------------------------------------------------- training and measuring
 
     def _list_asked(self) -> list[Question]:
-        """All new questions held back up to half of the sample, and old ones; the same ones in every update."""
-        held = sorted(self._read("held"), key=lambda one: hashlib.sha256(one.id.encode()).digest())
+        """All new questions held back up to half of the sample, and old ones; the same ones in every update.
+
+        Those with an answer come first, as only they show a gain.
+        """
+        held = sorted(self._read("held"), key=lambda one: (not one.answers, hashlib.sha256(one.id.encode()).digest()))
         num, kept = self.plan.num_measured or len(held), {one.id for one in self._read("kept")}
         old, new = ([one for one in held if (one.id in kept) == is_old] for is_old in (True, False))
         new = new[: max(num // 2, num - len(old))]
@@ -353,7 +367,7 @@ class _Refresh(Learning):
             num_new=len(self._read_new()),
             regression=regression,
             gain=find_gain(*measured, lambda name: name not in old),
-            is_worse=regression is None or regression.high < 0,
+            is_worse=regression is None or is_loss(regression),
         )
         is_taken = self.run.exists() and (anyway or not found.is_worse)
         if self.run.exists() and not is_taken:
@@ -361,21 +375,28 @@ class _Refresh(Learning):
             self.note(f"{lost}: the agent stays as it is")
         return structs.replace(learned, update=found, is_trained=is_taken)
 
-    def _export(self, learned: Learned) -> None:
+    def _export(self, learned: Learned, anyway: bool) -> Learned:
         """Exchange the agent for the new one at once, if it is taken."""
         if not learned.is_trained:
-            return
+            return learned
         made = self.out / "agent"
         if not made.exists():
             with self._timed("agent"):
                 export(self.run, made, role="solver")
         _take(made, self.agent)
+        return learned
 
 
 def _take(weights: Path, agent: Path) -> None:
     """Exchange the agent for these weights at once."""
     with new_folder(agent) as folder:
         shutil.copytree(weights, folder, dirs_exist_ok=True, copy_function=link_file)
+
+
+def is_loss(difference: Interval) -> bool:
+    """True if the interval is below 0; of documents that show no spread, which never is, if the mean is."""
+    is_unknown = (difference.low, difference.high) == (-1, 1)
+    return (difference.mean if is_unknown else difference.high) < 0
 
 
 def _list_all(questions: Collection[CheckedQuestion]) -> set[str]:

@@ -21,6 +21,7 @@ bootstrap interval is too narrow, so Student's interval over the seeds' means is
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct, structs
@@ -34,6 +35,10 @@ _NUM_RESAMPLES = 10_000
 _DETECTABLE = _Z + NormalDist().inv_cdf(_POWER)  # standard errors of a difference that is shown with a power of 80 %
 # Student's t at 97.5 %, by degrees of freedom from 1.
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+_LEAST_CLUSTERS = (
+    15  # that the bootstrap resamples: of 3 its interval has the true mean in 78 % of samples, of 8 in 89 %
+)
+_ROUNDING = 1e-12  # of squared gains
 _CHUNK = 1_000_000  # values resampled at once: bounds memory to about 16 MB for any number of questions
 
 Values = Sequence[Sequence[float]]  # one row per seed, each with the same questions in the same order
@@ -49,6 +54,11 @@ class Interval(Struct, frozen=True):
     low: float
     high: float
     num: int
+
+    @property
+    def verdict(self) -> Literal["better", "worse", "not shown to be better"]:
+        """What the interval of a difference says."""
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "not shown to be better"
 
 
 def bootstrap_interval(values: Sequence[float], *, seed: int = 0, num_resamples: int = _NUM_RESAMPLES) -> Interval:
@@ -91,17 +101,28 @@ def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Interva
 
 
 def clustered_difference(ours: Sequence[float], theirs: Sequence[float], clusters: Sequence[Hashable]) -> Interval:
-    """Mean and interval of `ours - theirs`, shares of the same questions; those of one cluster are resampled together.
+    """Mean and interval of `ours - theirs`, shares of the same questions; those of one cluster depend on each other.
 
-    One cluster says nothing about others, so its interval is [-1, 1].
+    The bootstrap resamples whole clusters. Of fewer than 15 its interval is too narrow, and Student's is taken, with a
+    degree of freedom less than clusters:
 
-        clustered_difference([1, 1, 0], [0, 0, 0], ["a", "a", "b"]) -> Interval(mean=0.67, low=0.0, high=1.0, num=3)
+        t_0.975 sqrt(k / (k - 1) sum_c (sum of gains in c - mean * questions in c)^2) / questions
+
+    One cluster, or a few that all gain the same, show no spread, so their interval is [-1, 1].
+
+        clustered_difference([1, 1, 0], [0, 0, 0], ["a", "a", "b"]) -> Interval(mean=0.67, low=-1.0, high=1.0, num=3)
     """
     gains = [a - b for a, b in zip(ours, theirs, strict=True)]
     found = [*grouped(zip(clusters, gains, strict=True)).values()]
-    if len(found) == 1:
-        return Interval(sum(gains) / len(gains), -1.0, 1.0, len(gains))
-    return structs.replace(ratio_interval([sum(one) for one in found], [len(one) for one in found]), num=len(gains))
+    num, num_clusters = len(gains), len(found)
+    if num_clusters >= _LEAST_CLUSTERS:
+        return structs.replace(ratio_interval([sum(one) for one in found], [len(one) for one in found]), num=num)
+    mean = sum(gains) / num
+    squares = sum((sum(one) - mean * len(one)) ** 2 for one in found)
+    if num_clusters == 1 or squares < _ROUNDING:
+        return Interval(mean, -1.0, 1.0, num)
+    half = _student(num_clusters - 1) * math.sqrt(num_clusters / (num_clusters - 1) * squares) / num
+    return Interval(mean, max(-1.0, mean - half), min(1.0, mean + half), num)
 
 
 def unpaired_difference(

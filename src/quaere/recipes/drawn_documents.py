@@ -4,21 +4,24 @@ Documents(index, ProposerConfig(held_back="held.jsonl")).draw(range(64), seed=7,
 -> [ProposeTask("i0p-000000", Passage(...), hops=2), ...]
 """
 
+import itertools
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from quaere.chat.spans import shown_passages
 from quaere.errors import BadInput
 from quaere.recipes.passage_clusters import Mask
 from quaere.recipes.selector import Choice, Selector
 from quaere.records import Passage, ProposeTask
+from quaere.rewards.answers import contains, normalise_answer
 from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
 from quaere.search.searcher import Searcher
-from quaere.training.proposals import ProposerConfig
+from quaere.training.proposals import Proposed, ProposerConfig
 from quaere.training.rollouts import Passages, draw_hops, draw_tasks
-from quaere.warmup.documents.held_back import find_documents
+from quaere.warmup.documents.held_back import Contents, find_contents, find_documents
 
 
 class Shard:
@@ -42,13 +45,17 @@ class Shard:
 class Documents:
     """Documents that a proposer's tasks are drawn from: those of `among`, uniformly or by a selector's choice.
 
-    Those with questions that are held back are left out; `held` are their ids.
+    Those with questions that are held back are left out; `held` are their ids. Others may repeat what they say
+    (`repeats_held`).
     """
 
     def __init__(
         self, passages: Passages, config: ProposerConfig, among: Mask | None = None, selector: Selector | None = None
     ) -> None:
         self.held = list_held(config.held_back)
+        asked = read_questions(config.held_back) if config.held_back else []
+        contents = (find_contents(one.text, [span.text for span in one.evidence]) for one in asked)
+        self._known = Contents(itertools.chain.from_iterable(contents))
         if self.held:
             among = leave_out(passages, self.held, among)
         self._passages, self._config, self._among, self._selector = passages, config, among, selector
@@ -71,6 +78,24 @@ class Documents:
             )
             for number, (task, choice) in zip(numbers, self.chosen.items(), strict=True)
         ]
+
+    def repeats_held(self, proposed: Proposed) -> bool:
+        """True if a proposal asks a question that is held back, or for what its sentences say.
+
+        For those that a text shown has as well, where they have the answer: without evidence, a proposal does not say
+        which sentence it is about.
+        """
+        question = proposed.question
+        if question is None or not self._known.texts:
+            return False
+        said = find_contents(question.text, [proposed.evidence.text] if proposed.evidence else [])
+        shown = (normalise_answer(passage.text) for passage in shown_passages(proposed.episode))
+        return any(map(self._known.is_repeated_by, said)) or any(
+            contains(sentence, answer)
+            for text in shown
+            for sentence in self._known.find_in(text)
+            for answer in question.answers
+        )
 
 
 def list_held(questions: str) -> frozenset[str]:

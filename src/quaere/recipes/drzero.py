@@ -282,7 +282,10 @@ class DrZero:
     ) -> list[tuple[Proposed, DropReason]]:
         """The proposals with the solver's attempts, and the reason to drop each by these or by its form, "" if none."""
         config = self.config.generation
-        reasons = [judge_form(proposed, seen, config.max_words) for proposed in proposals]
+        reasons: list[DropReason] = [
+            judge_form(item, seen, config.max_words) or ("duplicate" if self.second.repeats_held(item) else "")
+            for item in proposals
+        ]
         tried = [None if reason else item.question for item, reason in zip(proposals, reasons, strict=True)]
         attempts = await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits)
         screened = []

@@ -366,7 +366,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
         hop_ratio: Weights of questions of 1, 2, 3, ... hops; rewordings do not use it. [Dr. Zero]
         document: Show the proposer a document to begin with. [Dr. Zero]
         held_back: A file of questions that the solver is measured on: the proposer neither is shown their documents
-            nor finds them, so that it asks about none. [Quaere]
+            nor finds them, and questions that repeat theirs from copies elsewhere are dropped. [Quaere]
         questions: Questions that are written about each document. [Dr. Zero, Table 5]
         attempts: Attempts of the solver at each question. [Dr. Zero, Table 5]
         advantage: Baseline of a reward: hrpo compares questions of the same number of hops, grpo those of the

@@ -8,12 +8,13 @@ eval`, so both give the same numbers; what a judge decided is in files only. A r
 that exist: the name of a run, or "file:" and that of a file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from quaere.api.checked_questions import read_checked
 from quaere.api.run import Run
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, rate_interval
@@ -31,8 +32,9 @@ from quaere.evaluation.qa.scores import (
 from quaere.records import EndReason, SolveTask
 from quaere.runs.rows import EpisodeFilter
 from quaere.viewer.page_formats import Listed, ListPage, copy_fields, cut_page
-from quaere.viewer.run_folder import LEARN_RUN, MEASUREMENTS, Kept, RunFolder, read_signature, require, sign_file
+from quaere.viewer.run_folder import HELD, LEARN_RUN, MEASUREMENTS, Kept, RunFolder, read_signature, require, sign_file
 from quaere.viewer.run_list import RunCards, name_model
+from quaere.warmup.documents.held_back import find_clusters
 
 EVAL_KIND = "eval"  # of runs of `quaere eval`
 _FILE = "file:"
@@ -169,6 +171,19 @@ class EvaluationResults:
         """The result of this key; `NotShown` if there is none."""
         require(key in self.names(), f"there is no result {key}", "results are listed at /evaluations")
         return self._results.get(key, self._sign(key), lambda: self._read(key))
+
+    def find_clusters(self) -> dict[str, Hashable]:
+        """The clusters of the questions that `quaere learn` held back, by id; {} if they are not known.
+
+        They depend on each other through their documents, so intervals are over clusters, as on its own page.
+        """
+        held = self._folder.root / HELD
+        if self._folder.only != LEARN_RUN or not held.is_file():
+            return {}
+        try:
+            return find_clusters(read_checked(held))
+        except BadInput:
+            return {}
 
     def _sign(self, key: str) -> object:
         if key in self._files:

@@ -4,19 +4,20 @@ compare_results(results, PairQuery(of=["warm", "base"])).rows[0] ->
 MeasureRow("exact match", Interval(...), Interval(...), Interval(mean=0.06, low=0.02, high=0.1, num=500), 0.055)
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct, field
 
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import Interval, rate_interval, smallest_difference
+from quaere.evaluation.intervals import Interval, clustered_difference, rate_interval, smallest_difference
 from quaere.evaluation.qa.answer_kinds import CLOSED
 from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.items import Item
 from quaere.evaluation.qa.scores import has_other_index
 from quaere.viewer.evaluation_pages import MEASURES, EvaluationResults, ItemLine, Result, describe_item, has_text
 from quaere.viewer.page_formats import Listed, ListPage, cut_page
+from quaere.viewer.run_folder import MEASUREMENTS
 
 REFUSED = "unanswerable refused"
 _GOLD = ("gold", "gold_joint")
@@ -72,6 +73,7 @@ class PairPage(ListPage[PairQuery, PairLine], frozen=True):
     runs: list[str]
     num_shared: int
     rows: list[MeasureRow]
+    is_clustered: bool  # the intervals of differences are over documents
     counts: dict[str, int]
     other_index: bool
 
@@ -86,6 +88,7 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
     if len(set(query.of)) != 2 or len(query.of) != 2:
         raise BadInput(f"{len(set(query.of))} results to compare: it takes two", hint="mark two at /evaluations")
     ours, theirs = (results.find(key) for key in query.of)
+    clusters = results.find_clusters() if set(query.of) == set(MEASUREMENTS) else {}
     known = {item.key: item for item in theirs.scored.items}
     pairs = [(item, known[item.key]) for item in ours.scored.items if item.key in known]
     changes = [_CHANGES[one.right, other.right] for one, other in pairs]
@@ -104,15 +107,19 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
         names=[ours.scored.name, theirs.scored.name],
         runs=[ours.run, theirs.run],
         num_shared=len(pairs),
-        rows=list(_measure(ours, theirs)),
+        rows=list(_measure(ours, theirs, clusters)),
+        is_clustered=bool(clusters),
         counts={kind: changes.count(kind) for kind in _CHANGES.values()},
         other_index=has_other_index(ours.scored, theirs.scored),
         page=cut_page(found, query.page).map(lambda each: view(*each)),
     )
 
 
-def _measure(ours: Result, theirs: Result) -> Iterator[MeasureRow]:
-    """The metrics that both results have, each over the questions they share; none if they share none."""
+def _measure(ours: Result, theirs: Result, clusters: Mapping[str, Hashable]) -> Iterator[MeasureRow]:
+    """The metrics that both results have, each over the questions they share; none if they share none.
+
+    Intervals of differences are over clusters of questions where these are known.
+    """
     difference = compare(ours.scored, theirs.scored)
     if difference is None:
         return
@@ -126,7 +133,15 @@ def _measure(ours: Result, theirs: Result) -> Iterator[MeasureRow]:
         mine, others = (
             rate_interval([float(getattr(item, measure) or 0) for item in items if item.key in keys]) for items in both
         )
-        yield MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest)
+        shown = getattr(difference, name)
+        if clusters:
+            earlier = {item.key: item for item in theirs.scored.items}
+            pairs = [(item, earlier[item.key]) for item in ours.scored.items if item.key in keys]
+            values = ([float(getattr(item, measure) or 0) for item in side] for side in zip(*pairs, strict=True))
+            shown = clustered_difference(
+                next(values), next(values), [clusters.get(item.id, item.id) for item, _ in pairs]
+            )
+        yield MeasureRow(MEASURES[name], mine, others, shown, smallest)
     if difference.refused:
         known = {item.key: item for item in theirs.scored.items}
         pairs = [(one, known[one.key]) for one in ours.scored.items if one.key in known and not one.answerable]

@@ -7,7 +7,7 @@ document with those practised on; the run's own validation, with questions held 
 whose first and last questions are different ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 import msgspec
@@ -91,6 +91,7 @@ class Measured(Struct, frozen=True):
     refused: list[Interval] = []
     best_step: int | None = None
     course: Series | None = None  # shares of right answers in between, where the questions were the same
+    clusters: dict[str, Hashable] = {}  # of questions that depend on each other, where they are known
 
 
 def find_measured(run: Run, name: str, lines: Mapping[str, Series], results: EvaluationResults) -> Measured | None:
@@ -114,7 +115,8 @@ def read_learning(results: EvaluationResults, name: str, best_step: int | None =
     }
     scores = [result.scored.score.abstention for result in (before, after)]
     refused = [score.refused for score in scores if score and score.refused]
-    return Measured(tried[0], tried[1], tried[0], asked, True, "before", "after training", refused, best_step)
+    said = (True, "before", "after training", refused, best_step)
+    return Measured(tried[0], tried[1], tried[0], asked, *said, clusters=results.find_clusters())
 
 
 def find_best_step(lines: Mapping[str, Series]) -> int | None:

@@ -36,6 +36,7 @@ LOOK_EVERY_S = 1.0
 _BEAT_EVERY_S = 15.0  # a comment now and then, so that a client that is gone is noticed
 MAX_STREAMS = 64
 LEARN_RUN, MEASUREMENTS = "run", ("before", "after")  # directories of `quaere learn`
+HELD = "held.jsonl"  # the questions of its measurements
 _WRITTEN = (DATABASE, f"{DATABASE}-wal", CONFIG, "harness.jsonl")
 
 

@@ -14,6 +14,7 @@ from quaere.api.run import Run
 from quaere.evaluation.intervals import (
     Interval,
     bootstrap_interval,
+    clustered_difference,
     paired_difference,
     rate_interval,
     unpaired_difference,
@@ -152,7 +153,10 @@ def _compare(seen: Measured) -> Headline | None:
         return None
     ours, theirs = [*after.values()], [*before.values()]
     unpaired = partial(unpaired_difference, num_resamples=_NUM_RESAMPLES)
-    gain = (paired_difference if seen.is_held_back else unpaired)(ours, theirs)
+    if seen.clusters:
+        gain = clustered_difference(ours, theirs, [seen.clusters.get(id, id) for id in after])
+    else:
+        gain = (paired_difference if seen.is_held_back else unpaired)(ours, theirs)
     said = (seen.is_held_back, seen.since, seen.until, seen.refused, seen.best_step)
     return Headline(rate(theirs), rate(ours), gain, *said)
 

@@ -6,17 +6,21 @@ practice, exam, num_left_out = split_by_document(questions, list_documents, list
 
 import hashlib
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from quaere.grouping import group_by
 from quaere.rewards.answers import normalise_answer
 from quaere.warmup.documents.checked_question import CheckedQuestion
+from quaere.whole_words import UNSPACED, find_whole
 
 Row = TypeVar("Row")
 
-_LEAST_WORDS = 4  # of a sentence that tells by itself what it is about: "Venn built it." may be on many pages
+# Of a sentence that tells by itself what it is about: "Venn built it." may be on many pages. About three letters of a
+# script without spaces are a word.
+_LEAST_WORDS, _LEAST_LETTERS = 4, 12
+_LETTER = re.compile(f"[{UNSPACED}]")
 
 
 def split_by_document(
@@ -28,8 +32,7 @@ def split_by_document(
     """The questions to practise on, those held back, and the number of others.
 
     In neither list are questions about documents of both sides, those whose documents are not known, and those to
-    practise on that share their text or a sentence that proves them (`contents`) with one that is held back: documents
-    repeat each other.
+    practise on whose text or sentences (`contents`) repeat those of one that is held back: documents repeat each other.
     """
     sides: dict[bool, list[Row]] = {False: [], True: []}
     rows = list(rows)
@@ -37,9 +40,39 @@ def split_by_document(
         found = {is_held(name) for name in documents(row)}
         if len(found) == 1:
             sides[found.pop()].append(row)
-    held = set().union(*map(contents, sides[True]))
-    practice = [row for row in sides[False] if held.isdisjoint(contents(row))]
+    held = Contents(text for row in sides[True] for text in contents(row))
+    practice = [row for row in sides[False] if not any(map(held.is_repeated_by, contents(row)))]
     return practice, sides[True], len(rows) - len(practice) - len(sides[True])
+
+
+class Contents:
+    """Texts and sentences of questions (`find_contents`), which others may repeat.
+
+    Contents(["halm bridge was built by venn"]).is_repeated_by("in 1702 halm bridge was built by venn") == True
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = frozenset(texts)
+        self._telling = [*filter(tells, self.texts)]  # others may be part of any text
+        self._joined = "\n".join(self._telling)
+
+    def is_repeated_by(self, text: str) -> bool:
+        """True if the text is one of these, has one in it, or is part of one."""
+        if text in self.texts:
+            return True
+        return tells(text) and (find_whole(text, self._joined) >= 0 or bool(self.find_in(text)))
+
+    def find_in(self, text: str) -> list[str]:
+        """Those in a normalised text that tell what they are about."""
+        return [one for one in self._telling if one in text and find_whole(one, text) >= 0]
+
+
+def tells(text: str) -> bool:
+    """True if a normalised text is long enough to tell what it is about.
+
+    tells("venn built it") == False; tells("halm was built by venn") == True
+    """
+    return len(text.split()) >= _LEAST_WORDS or len(_LETTER.findall(text)) >= _LEAST_LETTERS
 
 
 def list_documents(question: CheckedQuestion) -> list[str]:
@@ -66,33 +99,26 @@ def find_contents(text: str, sentences: Iterable[str]) -> list[str]:
     find_contents("Who built Halm?", ["Venn built it.", "Halm was built by Venn."]) == [
         "who built halm", "halm was built by venn"]
     """
-    said = map(normalise_answer, sentences)
-    return [normalise_answer(text), *(one for one in said if len(one.split()) >= _LEAST_WORDS)]
+    asked, *said = map(normalise_answer, [text, *sentences])
+    return [*filter(None, [asked]), *filter(tells, said)]
 
 
 def choose_documents(questions: Sequence[CheckedQuestion], num: int) -> frozenset[str]:
     """Documents with about `num` questions about them alone, in an order that depends on nothing but their ids.
 
-    Documents that are asked the same are chosen together. At least one document is chosen and at least one is not,
-    where not all are asked the same.
+    At least one document is chosen and at least one is not.
     """
-    named = [sorted(set(list_documents(question))) for question in questions]
-    asked_alone = [
-        [*names, (normalise_answer(one.question),)] if len(names) == 1 else []
-        for one, names in zip(questions, named, strict=True)
-    ]
-    group_of = link(asked_alone)
+    named = [set(list_documents(question)) for question in questions]
     documents = sorted(set().union(*named), key=lambda name: hashlib.sha256(name.encode()).digest())
-    groups = list(group_by(documents, lambda name: group_of.get(name, name)).values())
-    alone = Counter(names[0] for names in named if len(names) == 1)
-    before = itertools.accumulate((sum(alone[name] for name in group) for group in groups), initial=0)
-    num_chosen = max(1, sum(count < num for count, _ in zip(before, groups, strict=False)))
-    return frozenset(itertools.chain.from_iterable(groups[: min(num_chosen, len(groups) - 1)]))
+    alone = Counter(name for names in named if len(names) == 1 for name in names)
+    before = itertools.accumulate((alone[name] for name in documents), initial=0)
+    num_chosen = max(1, sum(count < num for count, _ in zip(before, documents, strict=False)))
+    return frozenset(documents[: min(num_chosen, len(documents) - 1)])
 
 
 def find_clusters(questions: Iterable[CheckedQuestion]) -> dict[str, Hashable]:
     """The cluster of each question by its id: questions are dependent if documents, texts or sentences link them."""
-    links = {one.id: [(text,) for text in list_contents(one)] + list_documents(one) for one in questions}
+    links = {one.id: [(text,) for text in (one.id, *list_contents(one))] + list_documents(one) for one in questions}
     cluster_of = link(links.values())
     return {name: cluster_of[items[0]] for name, items in links.items()}
 

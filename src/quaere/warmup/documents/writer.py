@@ -87,8 +87,7 @@ async def write_questions(
     the model is asked at once does not depend on where an earlier call was killed.
     """
     settings.check()
-    writer = _Writer(policy, index, settings, report, journal, documents)
-    writer.at_once = 1 if exact else _AT_ONCE
+    writer = _Writer(policy, index, settings, report, journal, documents, at_once=1 if exact else _AT_ONCE)
     asked = await writer.ask_drafts()
     kept = [worded for worded in asked if worded.draft.kind == "single"]
     if not kept:
@@ -138,7 +137,9 @@ class _Writer:
         settings: WriterSettings,
         report: Report,
         journal: Journal | None,
-        documents: Collection[str] | None = None,
+        documents: Collection[str] | None,
+        *,
+        at_once: int,
     ) -> None:
         self.settings, self.report, self.journal = settings, report, journal
         self.lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
@@ -148,7 +149,7 @@ class _Writer:
         self.is_partial = documents is not None
         self.passages = [passage for passage in every if documents is None or passage.doc_id in documents]
         self.dropped: list[Dropped] = []
-        self.num_drafts, self.at_once = 0, _AT_ONCE
+        self.num_drafts, self.at_once = 0, at_once
         self._asked: set[str] = set()
         self._began_at = time.monotonic()
 
