@@ -142,12 +142,15 @@ class Model:
         for first in range(0, len(prompts), self.batch):
             rows = [self.encode(prompt) for prompt in prompts[first : first + self.batch]]
             ids, mask = self._pad(rows)
+            # A prompt is read once for all its lines: `num_return_sequences` would read it as often as it is answered.
+            read = self.model(input_ids=ids[:, :-1], attention_mask=mask[:, :-1], use_cache=True, logits_to_keep=1)
+            read.past_key_values.batch_repeat_interleave(num)
             out = self.model.generate(
-                input_ids=ids,
-                attention_mask=mask,
+                input_ids=ids.repeat_interleave(num, 0),
+                attention_mask=mask.repeat_interleave(num, 0),
+                past_key_values=read.past_key_values,
                 do_sample=True,
                 temperature=temperature,
-                num_return_sequences=num,
                 max_new_tokens=48,
                 pad_token_id=self.pad,
             )
