@@ -250,6 +250,9 @@ def test_other_arguments_and_other_folders_are_refused(told, place, tmp_path):
     corpus, given = place
     with pytest.raises(quaere.BadInput, match=r"was begun with minutes 30\.0"):
         quaere.learn(corpus, **given, minutes=20)
+    other = {**given["settings"], "solver.learner.learning_rate": 0.5, "form.episodes": 3, "checkpoints.keep": 7}
+    with pytest.raises(quaere.BadInput, match=r"other values of solver\.limits\.topk, \S+, form\.episodes and 1 more"):
+        quaere.learn(corpus, **{**given, "settings": {**other, "solver.limits.topk": 2}})
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(quaere.BadInput, match="is not a folder of `quaere learn`"):
         quaere.learn(corpus, **{**given, "out": tmp_path})

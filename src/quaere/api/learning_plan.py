@@ -38,6 +38,7 @@ PLAN, HELD = "plan.json", "held.jsonl"
 _GIB = 2**30
 _LARGE_GPU_BYTES = 78e9  # a card that is sold as one of 80 GB
 _MOST_ON_CPU = 20_000_000  # weights: a larger model would take days
+_MOST_NAMED = 3  # settings in a message
 _WRITING, _TEACHING, _REINFORCING, _MEASURING = 0.3, 0.15, 0.4, 0.15  # shares of the minutes
 _DRAFTS, _MOST_STEPS, _LEAST_STEPS = 20_000, 80, 4
 # A step of 512 episodes with 1.5 B weights, on a card that multiplies bfloat16 matrices at 600 TFLOP/s.
@@ -223,11 +224,20 @@ def find_plan(asked: Asked, out: Path) -> Plan:
     plan = read_json(path, Plan)
     given = msgspec.convert(msgspec.to_builtins(asked), Asked)  # tuples in settings are lists in the file
     fixed = (name for name in Asked.__struct_fields__ if name != "trainer_url")
-    changed = [name for name in fixed if getattr(plan, name) != getattr(given, name)]
-    if changed:
-        said = ", ".join(f"{name} {getattr(plan, name)!r}" for name in changed)
+    if changed := [name for name in fixed if getattr(plan, name) != getattr(given, name)]:
+        said = ", ".join(_describe_change(name, plan, given) for name in changed)
         raise BadInput(f"{out} was begun with {said}", hint="the same command as then, or another --out")
     return structs.replace(plan, trainer_url=asked.trainer_url or plan.trainer_url)
+
+
+def _describe_change(name: str, plan: Plan, given: Asked) -> str:
+    """The planned value of what was given otherwise; of settings the names of those that differ."""
+    if name != "settings":
+        return f"{name} {getattr(plan, name)!r}"
+    both = plan.settings, given.settings
+    names = [key for key in both[0] | both[1] if both[0].get(key) != both[1].get(key)]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"other values of {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def make_plan(asked: Asked, out: Path) -> Plan:
