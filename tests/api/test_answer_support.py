@@ -130,6 +130,12 @@ def test_an_answer_out_of_a_passage_about_something_else_does_not_count():
         refuse_unanswered(told, 0.5)
 
 
+@pytest.mark.parametrize(("end", "limit"), [("turn_limit", "--max-turns"), ("sequence_limit", "--sequence-tokens")])
+def test_the_limit_that_ended_an_episode_is_the_one_to_raise(end, limit):
+    with pytest.raises(NotFound, match=f"or more {limit}$"):
+        refuse_unanswered(structs.replace(episode(search()), end=end))
+
+
 @pytest.mark.parametrize("last", [answer("Venn"), search(failure=NEVER_MET)])
 def test_where_every_search_failed_the_failure_is_said_and_not_that_nothing_was_found(last):
     with pytest.raises(SearchFailed, match="no answer within 1 s"):

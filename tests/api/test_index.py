@@ -26,6 +26,19 @@ def test_options_go_where_they_belong(notes):
     assert (settings.engine, settings.chunks.max_words, settings.bm25.k1) == ("bm25", 4, 0.9)
 
 
+def test_files_are_chosen_as_by_the_command(notes):
+    index = quaere.Index.build("notes", "index", include=["o*.md"], exclude=["oss.md"], gitignore=False)
+    assert list(index.document_ids()) == ["ops.md"]
+
+
+@pytest.mark.parametrize("k1", [float("nan"), float("inf"), -1.0])
+def test_an_index_stays_if_another_cannot_replace_it(notes, k1):
+    quaere.Index.build("notes", "index")
+    with pytest.raises(quaere.BadInput, match="a finite k1 >= 0"):
+        quaere.Index.build("notes", "index", force=True, k1=k1)
+    assert quaere.Index.open("index").search("backups")
+
+
 @pytest.mark.parametrize(
     ("attempt", "said"),
     [

@@ -41,6 +41,10 @@ def test_the_help_shows_what_kind_of_value_an_option_takes():
     assert not {name for name in unclear if OPTIONS[name].help != argparse.SUPPRESS}
 
 
+def test_what_is_not_for_users_is_not_in_the_help():
+    assert all("SUPPRESS" not in parser.format_help() for parser in walk_parsers(build_parser()))
+
+
 def test_what_the_help_calls_a_number_is_one():
     numbers = {name: action for name, action in OPTIONS.items() if action.metavar in ("N", "H", "I", "STEP", "X")}
     assert len(numbers) > 50

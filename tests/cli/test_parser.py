@@ -2,7 +2,7 @@
 
 import pytest
 
-from quaere.cli.main import Parser, main
+from quaere.cli.main import Parser, build_parser, main
 
 
 def refused(words, capsys):
@@ -38,6 +38,15 @@ def test_the_nearest_name_is_suggested_in_one_line(words, said, capsys):
 )
 def test_where_nothing_is_near_the_hint_is_the_help(words, said, capsys):
     assert refused(words, capsys) == [f"quaere: {said}", "  try: quaere search --help"]
+
+
+def test_several_servers_are_searched_together_but_not_several_indexes(capsys):
+    assert main(["search", "Halm", "--index", "notes", "--search", "mails"]) == 2
+    said, hint = capsys.readouterr().err.splitlines()
+    assert said == "quaere: --search mails beside notes: only URLs can be searched together"
+    assert "quaere index FOLDER OTHER-FOLDER --out DIR" in hint
+    urls = ["--search", "http://a", "--search", "http://b", "--index", "https://c"]
+    assert build_parser().parse_args(["search", "Halm", *urls]).index == "http://a,http://b,https://c"
 
 
 def test_a_question_without_quotes_is_told_of_them(capsys):

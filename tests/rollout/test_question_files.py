@@ -127,6 +127,9 @@ def test_numbers_and_null_are_taken_as_other_people_write_them(tmp_path):
 def test_a_file_without_questions_and_an_id_that_occurs_twice_are_refused(tmp_path):
     with pytest.raises(BadInput, match=r"contains no question\n"):
         read(tmp_path)
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(BadInput, match="contains no question\ntry: each line of a text file is a question"):
+        read_questions(tmp_path / "empty.txt")
     with pytest.raises(BadInput, match="line 2: the id 7 occurs twice"):
         read(tmp_path, {"id": "7", "question": "Who?"}, {"id": "7", "question": "Why?"})
     with pytest.raises(BadInput, match="line 2: the id q2 occurs twice"):

@@ -288,7 +288,8 @@ def refuse_unanswered(episode: Episode, min_overlap: float = 0.0, min_confidence
         raise NotFound(say_abstained(episode, min_confidence), hint="other words, or documents that answer it")
     if not is_found(episode, min_overlap):
         said = f"not found in these documents ({len(shown_passages(episode))} passages seen)"
-        raise NotFound(said, hint="other words, a larger --model, or more --max-turns")
+        more = "--sequence-tokens" if episode.end == "sequence_limit" else "--max-turns"
+        raise NotFound(said, hint=f"other words, a larger --model, or more {more}")
 
 
 def summarise_answers(answers: Sequence[Answer], *, evidence: bool) -> str:

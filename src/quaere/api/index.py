@@ -30,6 +30,9 @@ class IndexOptions(TypedDict, total=False):
     overlap_words: int
     row_words: int
     max_file_mib: int
+    include: Sequence[str]
+    exclude: Sequence[str]
+    gitignore: bool
     k1: float
     b: float
     title_weight: int

@@ -108,7 +108,8 @@ def _add_option(group: argparse._ActionsContainer, name: str, kind: Any, said: s
         keywords["default"] = default
         if default and isinstance(default, str | int | float) and not isinstance(default, bool):
             said += "" if "default" in said or default == argparse.SUPPRESS else f" (default: {default})"
-    group.add_argument(*flags, **keywords, help=said)
+    is_hidden = said == argparse.SUPPRESS  # argparse itself compares by identity
+    group.add_argument(*flags, **keywords, help=argparse.SUPPRESS if is_hidden else said)
 
 
 def _bounded(kind: type, bounds: Meta, flag: str) -> Callable[[str], Any]:
@@ -178,12 +179,17 @@ def read_options(args: argparse.Namespace, kind: type[T], **others: Any) -> T:
 
 
 class _JoinedUrls(argparse.Action):
-    """Joins the URLs of a repeated option; a second value of any other kind replaces the first, as usual."""
+    """Joins the URLs of a repeated option; several places of other kinds cannot be searched as one."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         before, now = getattr(namespace, self.dest), str(values)
-        both_urls = before is not None and all(each.startswith(("http://", "https://")) for each in (before, now))
-        setattr(namespace, self.dest, f"{before},{now}" if both_urls else now)
+        if before is None:
+            setattr(namespace, self.dest, now)
+            return
+        if not all(each.startswith(("http://", "https://")) for each in (before, now)):
+            said = f"{option_string} {now} beside {before}: only URLs can be searched together"
+            raise BadInput(said, hint="quaere index FOLDER OTHER-FOLDER --out DIR makes one index of several folders")
+        setattr(namespace, self.dest, f"{before},{now}")
 
 
 def checkpoint(text: str) -> int | Literal["best", "last"]:

@@ -56,7 +56,8 @@ def read_questions(
     if not questions and num_seen:
         raise BadInput(f"{source} contains no question of {' or '.join(map(str, facts))} facts")
     if not questions:
-        raise BadInput(f"{source} contains no question", hint=_LINE)
+        hint = "each line of a text file is a question" if Path(source).suffix.lower() == ".txt" else _LINE
+        raise BadInput(f"{source} contains no question", hint=hint)
     return questions
 
 

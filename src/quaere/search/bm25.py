@@ -6,6 +6,7 @@ of the passages and a passage without a query term is never returned.
 
 from __future__ import annotations
 
+import math
 import sys
 from array import array
 from collections import defaultdict
@@ -58,8 +59,8 @@ class Bm25Settings(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Raise `BadInput` if a constant is out of range."""
-        if self.k1 < 0 or not 0 <= self.b <= 1:
-            raise BadInput(f"BM25 needs k1 >= 0 and b from 0 to 1, not k1={self.k1} and b={self.b}")
+        if not 0 <= self.k1 < math.inf or not 0 <= self.b <= 1:
+            raise BadInput(f"BM25 needs a finite k1 >= 0 and b from 0 to 1, not k1={self.k1} and b={self.b}")
         if self.title_weight < 0:
             raise BadInput(f"the title weight must be 0 or more, not {self.title_weight}")
         check_stemmer(self.stemmer)
