@@ -77,6 +77,7 @@ def test_links_of_a_page(tmp_path, markup, links):
         ("a.md", "[`lxc`](lxc_(1).md) ![x](y.png) \\[x](y) [x]", [("lxc", "lxc_(1).md")]),
         ("a.md", "[Venn][v] [V][]\n\n[v]: venn.md\n[w]: http://a.b\n[w]", [("Venn", "venn.md"), ("V", "venn.md")]),
         ("a.md", "[Venn] was it.\n\n[venn]: <../venn.md>", [("Venn", "../venn.md")]),
+        ("a.md", "By [Venn][b].\n\n[b]: <../o venn.md>\n[c]: <x", [("Venn", "../o venn.md")]),
         ("a.md", "[[Orsolya Venn]] [[venn#Born|she]]", [("Orsolya Venn", "Orsolya Venn"), ("she", "venn#Born")]),
         ("a.md", "{ref}`the options <opts>` {doc}`/a/b` {kbd}`x <y>`", [("the options", "opts"), ("/a/b", "/a/b")]),
         ("a.md", "```\n[x](y.md)\n```\n```{note}\n[z](z.md)\n```\n~~~\n[w](w.md)", [("z", "z.md")]),
