@@ -1,8 +1,9 @@
 """Formats that are text: plain, Markdown, reStructuredText, AsciiDoc, separated values (.csv, .tsv) and notebooks.
 
-Apart from notebooks, their text is the source itself, so that offsets point into the file; only headings and hyperlinks
-are looked for. The header row of a Markdown table becomes a heading below all section levels, so that every passage of
-the table has the names of its columns. Scanning takes linear time for any text: no pattern can match without a bound.
+Apart from notebooks, their text is the source itself without a byte-order mark, so that offsets point into the file;
+only headings and hyperlinks are looked for. The header row of a Markdown table becomes a heading below all section
+levels, so that every passage of the table has the names of its columns. Scanning takes linear time for any text: no
+pattern can match without a bound.
 """
 
 import codecs
