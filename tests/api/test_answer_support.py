@@ -204,7 +204,13 @@ def test_yes_and_no_are_measured_by_the_nearest_passage():
     texts = ("Brod built a mill.", "Venn built the Halm bridge.")
     assert question_overlap(asked("yes", *texts, about="Did Venn build the Halm bridge?")) >= 0.75
     assert question_overlap(asked("no", texts[0], about="Is Oss a river?")) == 0.0
+    assert question_overlap(asked("yes", texts[0], about="Was it?")) == 1.0
+    assert question_overlap(asked("yes", about="Was it?")) == 0.0
 
 
-def test_a_question_without_content_words_cannot_be_doubted():
-    assert question_overlap(asked("Venn", "Venn built it.", about="Who was it?")) == 1.0
+@pytest.mark.parametrize("question", ["Who was it?", "What is Go?", "hi"])
+def test_a_question_without_content_words_is_answered_by_what_a_sentence_says(question):
+    assert question_overlap(asked("Venn", "Venn built it.", about=question)) == 1.0
+    for told in (asked("Venn", about=question), asked("Venn", "Brod built it.", about=question)):
+        assert not is_found(told, 0.01) and is_found(told, 0.0)
+        assert say_unproven(told) == "no sentence it was shown contains this answer"

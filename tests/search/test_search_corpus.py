@@ -136,10 +136,10 @@ def test_nothing_outside_the_folder_is_read(tmp_path, folder):
     secret.write_text("secret")
     (folder / "a.txt").symlink_to(secret)
     (folder / "b.jsonl").symlink_to("/dev/null")  # /dev/zero would be read for good if it were
-    (folder / "coast" / "c.md").symlink_to(folder / "rivers.md")  # inside: the same document again
+    (folder / "coast" / "c.md").symlink_to(folder / "rivers.md")  # inside: the same document again, which is left out
     (folder / "d").symlink_to(tmp_path)
     assert read(folder) == (
-        ["coast/c.md", "coast/lighthouse.txt", "tokyo.txt"],
+        ["coast/lighthouse.txt", "rivers.md", "tokyo.txt"],
         [
             "d: a link to a folder, which is not followed",
             "a.txt: a link out of the folder",
@@ -162,7 +162,7 @@ def test_what_is_no_regular_file_is_passed_over(folder):
     (folder / "loop.md").symlink_to(folder / "loop.md")
     assert read(folder) == (
         ["coast/lighthouse.txt", "rivers.md", "tokyo.txt"],
-        ["loop.md: a link that leads nowhere", "pipe.jsonl: not a regular file", "pipe.txt: not a regular file"],
+        ["pipe.jsonl: not a regular file", "pipe.txt: not a regular file", "loop.md: a link that leads nowhere"],
     )
     with pytest.raises(BadInput, match="not a regular file"):
         list(CorpusReader(folder / "pipe.txt"))

@@ -18,6 +18,7 @@ from quaere.search.hyperlinks import (
 )
 from quaere.search.index import IndexSettings, open_index
 from quaere.search.index_build import build_index, update_index
+from quaere.search.sources import SOURCES
 
 
 def read_links(folder, name, content):
@@ -77,6 +78,7 @@ def test_links_of_a_page(tmp_path, markup, links):
         ("a.md", "[`lxc`](lxc_(1).md) ![x](y.png) \\[x](y) [x]", [("lxc", "lxc_(1).md")]),
         ("a.md", "[Venn][v] [V][]\n\n[v]: venn.md\n[w]: http://a.b\n[w]", [("Venn", "venn.md"), ("V", "venn.md")]),
         ("a.md", "[Venn] was it.\n\n[venn]: <../venn.md>", [("Venn", "../venn.md")]),
+        ("a.md", "By [Venn][b].\n\n[b]: <../o venn.md>\n[c]: <x", [("Venn", "../o venn.md")]),
         ("a.md", "[[Orsolya Venn]] [[venn#Born|she]]", [("Orsolya Venn", "Orsolya Venn"), ("she", "venn#Born")]),
         ("a.md", "{ref}`the options <opts>` {doc}`/a/b` {kbd}`x <y>`", [("the options", "opts"), ("/a/b", "/a/b")]),
         ("a.md", "```\n[x](y.md)\n```\n```{note}\n[z](z.md)\n```\n~~~\n[w](w.md)", [("z", "z.md")]),
@@ -225,6 +227,41 @@ def test_links_lie_in_the_passage_of_their_anchor(tmp_path):
     index = build_index(write_files(tmp_path / "docs", files), tmp_path / "index", settings)
     assert [link.passage.id for link in index.links_to("x.html")] == ["0.html#1", "1.html#1", "2.html#1"]
     assert [text for _, text in link_pairs(index, "x.html")] == ["né 0", "né 1", "né 2"]
+
+
+def test_a_link_to_a_copy_leads_to_the_document_that_is_kept(tmp_path):
+    halm = "# Halm Bridge\n\nVenn built it."
+    files = {"a/halm.md": halm, "b/old halm.md": halm, "b/one.md": "[first](<old halm.md>)"}
+    files |= {"c/two.md": "[[old-halm|second]]", "d/three.md": "[third](../c/link.md)"}
+    docs = write_files(tmp_path / "docs", files)
+    (docs / "c" / "link.md").symlink_to(docs / "b" / "old halm.md")
+    index = build_index(docs, tmp_path / "index")
+    assert index.manifest.corpus.num_duplicates == 2
+    assert [said for _, said in link_pairs(index, "a/halm.md")] == ["first", "second", "third"]
+    # After an update as well, when another document is the first of its text.
+    write_files(docs, {"a/first.md": halm})
+    updated, again = update_index(index.path).index, build_index(docs, tmp_path / "again")
+    for one in (updated, again):
+        assert [said for _, said in link_pairs(one, "a/first.md")] == ["first", "second", "third"]
+    assert (updated.path / SOURCES).read_bytes() == (again.path / SOURCES).read_bytes()
+
+
+def test_a_name_of_copies_of_two_documents_leads_nowhere(tmp_path):
+    one, two = "# One\n\nVenn built it.", "# Two\n\nBrod milled."
+    files = {"one.md": one, "two.md": two, "x/same.md": one, "y/same.md": two, "z.md": "[[same]] [b](y/same.md)"}
+    index = build_index(write_files(tmp_path / "docs", files), tmp_path / "index")
+    assert (link_pairs(index, "one.md"), link_pairs(index, "two.md")) == ([], [("z.md", "b")])
+
+
+def test_of_a_file_and_a_link_to_it_the_file_is_kept(tmp_path):
+    docs = write_files(tmp_path / "docs", {"halm.md": "# Halm Bridge\n\nVenn built it."})
+    (docs / "a.md").symlink_to(docs / "halm.md")
+    index = build_index(docs, tmp_path / "index")
+    assert list(index.document_ids()) == ["halm.md"]
+    (docs / "halm.md").rename(docs / "bridge.md")
+    (docs / "a.md").unlink()
+    (docs / "a.md").symlink_to(docs / "bridge.md")
+    assert list(update_index(index.path).index.document_ids()) == ["bridge.md"]
 
 
 # --------------------------------------------------------------------------------------------------------------- index

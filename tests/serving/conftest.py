@@ -71,13 +71,14 @@ def url(index):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """An index of two documents, one of them in a folder."""
+    """An index of three documents, two of them in a folder and one of these with a newline in its name."""
     home = tmp_path_factory.mktemp("pages")
     (home / "docs" / "coast").mkdir(parents=True)
     (home / "docs" / "rivers.md").write_text(
         "# The Oss\n\nThe Oss runs past Halmgate.\n\nOrsolya Venn built the bridge."
     )
     (home / "docs" / "coast" / "light house.txt").write_text("The lighthouse at Korrin was lit in 1850. <b>Zürich</b>")
+    (home / "docs" / "coast" / "new\nline.md").write_text("The eel mill of Dravik.")
     return build_index(home / "docs", home / "index")
 
 

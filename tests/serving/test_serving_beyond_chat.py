@@ -198,8 +198,19 @@ def test_the_retriever_names_pages_that_are_there(client, pages):
     assert same["results"][0]["url"] == found[0]["url"] and same["results"][0]["content"] in found[0]["raw_content"]
 
 
+def test_a_page_whose_name_has_a_newline_is_there(client, pages):
+    found = client.get("/retrieve-gpt-researcher", params={"query": "eel mill of Dravik"}).json()
+    assert found[0]["url"] == f"{client.url}/documents/coast%2Fnew%0Aline.md"
+    page = client.get(found[0]["url"].removeprefix(client.url))
+    assert (page.status_code, page.text) == (200, pages.document("coast/new\nline.md"))
+
+
 @pytest.mark.parametrize(
-    "path", ["nothing", "../../etc/passwd", "..%2F..%2Fetc%2Fpasswd", "%2Fetc%2Fpasswd", "%ff%fe", "%00", "coast", ""]
+    "path",
+    [
+        *("nothing", "../../etc/passwd", "..%2F..%2Fetc%2Fpasswd", "%2Fetc%2Fpasswd", "%ff%fe", "%00", "coast", ""),
+        "rivers.md%0A",  # another name than rivers.md
+    ],
 )
 def test_only_documents_of_the_index_are_pages(client, path):
     reply = client.get(f"/documents/{path}")

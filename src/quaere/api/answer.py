@@ -224,10 +224,13 @@ def is_found(episode: Episode, min_overlap: float, min_confidence: float = 0.0) 
 def question_overlap(episode: Episode) -> float:
     """The share of the question's key words (see `key_words`) that are in the passage with the answer, or in its title.
 
-    Without a supporting sentence it is 0. Yes and no stand in no passage: theirs is the highest of all passages shown.
+    Without a supporting sentence it is 0, and with one 1 if the question has no key words ("Who was he?"). Yes and no
+    stand in no passage: theirs is the highest of all passages shown.
     """
     asked, missing = _find_missing(episode)
-    return (len(asked) - len(missing)) / len(asked) if asked else 1.0
+    if not asked:  # nothing can be missing, so what is left to ask is whether the answer is there
+        return float(bool(_find_passages(episode)))
+    return (len(asked) - len(missing)) / len(asked)
 
 
 def say_unproven(episode: Episode) -> str:
@@ -236,8 +239,7 @@ def say_unproven(episode: Episode) -> str:
     say_unproven(episode) -> "the passage with this answer does not mention: Halm, Oss"
     """
     assert isinstance(episode.task, SolveTask)
-    assert isinstance(episode.outcome, FinalAnswer)
-    if not (find_support(episode) or _is_yes_or_no(episode.outcome.text)):
+    if not _find_passages(episode):
         return "no sentence it was shown contains this answer"
     _, missing = _find_missing(episode)
     named = [word.strip(_AROUND) for word in _key_words(episode.task.question.text) if _stem_words(word) & missing]
@@ -247,11 +249,17 @@ def say_unproven(episode: Episode) -> str:
 def _find_missing(episode: Episode) -> tuple[set[str], set[str]]:
     """The stems of the question's key words, and those that the passage with the answer lacks."""
     assert isinstance(episode.task, SolveTask)
-    assert isinstance(episode.outcome, FinalAnswer)
     asked = key_words(episode.task.question.text)
-    found = find_support(episode)
-    passages = [found[1]] if found else shown_passages(episode) if _is_yes_or_no(episode.outcome.text) else []
-    return asked, min((asked - _stem_words(passage.titled_text) for passage in passages), key=len, default=asked)
+    lacking = (asked - _stem_words(passage.titled_text) for passage in _find_passages(episode))
+    return asked, min(lacking, key=len, default=asked)
+
+
+def _find_passages(episode: Episode) -> list[Passage]:
+    """The passage with the answer; of yes and no, which stand in none, all that were shown."""
+    assert isinstance(episode.outcome, FinalAnswer)
+    if found := find_support(episode):
+        return [found[1]]
+    return shown_passages(episode) if _is_yes_or_no(episode.outcome.text) else []
 
 
 def key_words(question: str) -> set[str]:

@@ -73,6 +73,7 @@ class CorpusReader:
         # Digests rather than texts: the memory needed is some hundred bytes a document, whatever its length.
         self._seen_ids: set[bytes] = set()
         self._seen_contents: set[bytes] = set()
+        self._files_by_content: dict[bytes, str] = {}  # ids of whole files only, because rows may be millions
         self._walk = Walk(self.sources, choice)
         self.report, self.folders = self._walk.report, self._walk.folders
         self._limit = choice.max_file_mib << 20
@@ -86,6 +87,7 @@ class CorpusReader:
             for document, line in self._read(file):
                 if self._is_new(document, file, line):
                     yield document
+            self._note_copy(self.records[-1])
         if not self.report.num_documents:
             raise self._nothing_read()
 
@@ -108,10 +110,17 @@ class CorpusReader:
         else:
             self._seen_contents.add(content)
             self._seen_ids.add(identity)
+            if document.kind == "file":
+                self._files_by_content[content] = document.id
             record.num_documents += 1
             self.report.num_documents += 1
             return True
         return False
+
+    def _note_copy(self, record: FileRecord) -> None:
+        """Set what a file is a copy of; also if the record was taken over: the first of its text may be another now."""
+        if record.duplicates and not is_rows_file(Path(record.id)):
+            record.copy_of = self._files_by_content.get(bytes.fromhex(record.duplicates[0]), "")
 
     def _nothing_read(self) -> BadInput:
         missing, _, install = next(iter(self.report.missing), "").partition(": ")

@@ -47,7 +47,7 @@ class Index(Store):
         super().__init__(path)
         self.path = path
         self.manifest = manifest
-        self._graph = LinkGraph(self)
+        self._graph = LinkGraph(self, path)
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
 

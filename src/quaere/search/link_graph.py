@@ -1,6 +1,6 @@
 """Backlinks: which passages of an index link to a document.
 
-graph = LinkGraph(store)
+graph = LinkGraph(store, folder)
 list(graph.links_to("people/venn.html")) -> [Backlink(passage=Passage(...), start=9, end=21, to_part=False)]
 """
 
@@ -9,6 +9,7 @@ import re
 from array import array
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from quaere.records import Passage
 from quaere.search.files import FILE_SUFFIXES
+from quaere.search.sources import FileRecord, read_sources
 from quaere.search.store import Store
 
 _LABELLED_SUFFIXES = (".md", ".markdown", ".rst", ".adoc")
@@ -41,10 +43,13 @@ class Backlink(Struct, frozen=True):
 
 
 class LinkGraph:
-    """The links between the documents of a store. They are resolved at the first lookup, which takes a moment."""
+    """The links between the documents of a store in a folder. They are resolved at the first lookup: it takes a moment.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    A link to a file that was left out as a copy of another leads to the other.
+    """
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self._store, self._folder = store, folder
 
     def links_to(self, doc_id: str) -> Iterator[Backlink]:
         """The links of other documents to `doc_id`, in document order; anchors split over two passages are left out."""
@@ -59,7 +64,7 @@ class LinkGraph:
         """Sorted rows of target document, source document, anchor's start and end, and 1 if it leads to a part."""
         if not self._store.has_links:
             return np.empty((0, 5), dtype=np.int64)  # rather than the ids of millions of rows in memory
-        targets, rows = _Targets(self._store), array("q")
+        targets, rows = _Targets(self._store, self._folder), array("q")
         for source, doc_id in enumerate(self._store.document_ids()):
             for link in self._store.links(source):
                 number, to_part = targets.find(doc_id, link.target)
@@ -70,17 +75,23 @@ class LinkGraph:
 
 
 class _Targets:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, folder: Path) -> None:
         self._store = store
         self._by_id: dict[str, int] = {}
         self._by_key: dict[str, int] = {}  # for links with other capitals, without a suffix, or to a folder
         self._by_name: dict[str, int] = {}  # of a file, in whatever folder
         for number, doc_id in enumerate(store.document_ids()):
-            self._by_id[doc_id] = number
-            key = _key(doc_id)
-            self._by_key.setdefault(key, number)
-            name = posixpath.basename(key)
-            self._by_name[name] = _NONE if name in self._by_name else number
+            self._add(doc_id, number)
+        for record in read_sources(folder):
+            if isinstance(record, FileRecord) and record.copy_of and record.copy_of in self._by_id:
+                self._add(record.id, self._by_id[record.copy_of])
+
+    def _add(self, doc_id: str, number: int) -> None:
+        self._by_id.setdefault(doc_id, number)
+        key = _key(doc_id)
+        self._by_key.setdefault(key, number)
+        name = posixpath.basename(key)
+        self._by_name[name] = number if self._by_name.get(name, number) == number else _NONE
 
     def find(self, doc_id: str, target: str) -> tuple[int, bool]:
         """Resolve a link of document `doc_id`, by path, else by label, else by file name.

@@ -25,7 +25,8 @@ class FileRecord(msgspec.Struct, tag="file", omit_defaults=True):
     """A file as it was read, and the result: enough to report on it again without reading it.
 
     Records are in the order of the index's documents; `num_documents` of them come from the file. `duplicates` are
-    digests of documents left out as equal to an earlier one; `refused` says why the file was not opened.
+    digests of documents left out as equal to an earlier one; `copy_of` is the id of that one, if a whole file was left
+    out: links to the file lead there. `refused` says why the file was not opened.
 
         FileRecord(id="rivers.md", size=812, mtime_ns=1763300000000000000, digest="5f2c...", num_documents=1)
     """
@@ -42,6 +43,7 @@ class FileRecord(msgspec.Struct, tag="file", omit_defaults=True):
     num_documents: int = 0
     num_empty: int = 0
     duplicates: list[str] = msgspec.field(default_factory=list)
+    copy_of: str = ""
 
 
 class Changes(list[str]):

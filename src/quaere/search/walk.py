@@ -125,7 +125,7 @@ def _name(named: list[str], name: str, reason: str) -> None:
 
 
 class Walk:
-    """Finds the files of one or several sources. Every file is returned once, in the order of ids.
+    """Finds the files of one or several sources. Every file is returned once, in the order of ids, with links last.
 
     Files of a folder are skipped if they are hidden, of an unsupported type, ignored by a `.gitignore` in the folder,
     excluded, or not matched by the `include` patterns, if there are any. A file given as a source is always taken.
@@ -153,7 +153,8 @@ class Walk:
                 if name not in found:
                     found[name] = SourceFile(path, name, *self._look_at(path, root))
         self.report.ignored_suffixes = dict(suffixes.most_common(_MAX_SUFFIXES))
-        return sorted(found.values(), key=lambda file: Path(file.id).parts)
+        # Of equal documents the first is kept, and of a file and a link to it that should be the file.
+        return sorted(found.values(), key=lambda file: (file.path.is_symlink(), Path(file.id).parts))
 
     def _name(self, path: Path) -> str:
         return Path(os.path.abspath(path)).relative_to(self._base).as_posix()

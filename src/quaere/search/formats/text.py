@@ -1,8 +1,9 @@
 """Formats that are text: plain, Markdown, reStructuredText, AsciiDoc, separated values (.csv, .tsv) and notebooks.
 
-Apart from notebooks, their text is the source itself, so that offsets point into the file; only headings and hyperlinks
-are looked for. The header row of a Markdown table becomes a heading below all section levels, so that every passage of
-the table has the names of its columns. Scanning takes linear time for any text: no pattern can match without a bound.
+Apart from notebooks, their text is the source itself without a byte-order mark, so that offsets point into the file;
+only headings and hyperlinks are looked for. The header row of a Markdown table becomes a heading below all section
+levels, so that every passage of the table has the names of its columns. Scanning takes linear time for any text: no
+pattern can match without a bound.
 """
 
 import codecs
@@ -266,7 +267,9 @@ _MARKDOWN = re.compile(
     rf"|(?<![!\\])\[(?P<text>{_ANCHOR})\](?:\(\s*+(?:<(?P<angle>[^<>\n]*+)>|(?P<path>{_PATH}))(?:{_TITLE})?\s*+\)"
     rf"|\[(?P<ref>[^\[\]]{{0,{MAX_ANCHOR_CHARS}}}+)\]|(?![:(]))"
 )
-_DEFINITION = re.compile(rf"^ {{0,3}}\[(?!\^)(?P<ref>{_ANCHOR})\]:[ \t]*+<?+(?P<target>[^\s<>]++)", re.MULTILINE)
+_DEFINITION = re.compile(
+    rf"^ {{0,3}}\[(?!\^)(?P<ref>{_ANCHOR})\]:[ \t]*+(?:<(?P<angle>[^<>\n]++)>|(?P<path>[^\s<>]++))", re.MULTILINE
+)
 _RST = re.compile(
     rf":(?:std:)?(?:ref|doc|any):{_ROLE}"
     r"|``(?:[^`]|`(?!`))*+``"
@@ -284,7 +287,7 @@ def _find_markdown_links(text: str) -> list[Hyperlink]:
     """Inline links, reference links, MyST's `{ref}` and `{doc}`, and wiki links `[[Page|anchor]]`; code is skipped."""
     prose = _blank_code(text)
     written = islice(_DEFINITION.finditer(prose), MAX_LINKS)
-    definitions = {_one_line(found["ref"].casefold()): found["target"] for found in written}
+    definitions = {_one_line(found["ref"].casefold()): found["angle"] or found["path"] for found in written}
 
     def find() -> Iterator[Hyperlink | None]:
         for found in _MARKDOWN.finditer(prose):

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -284,6 +285,13 @@ def _pieces(index: int, news: list[int] | Written, growing: Growing, form: ChatF
 # ------------------------------------------------------------------------------------------------------ the application
 
 
+class _IdConvertor(PathConvertor):
+    regex = "(?s:.*)"  # that of `path` stops at a newline, which a file's name may contain
+
+
+register_url_convertor("id", _IdConvertor())
+
+
 def make_app(service: Service) -> Starlette:
     """The service as an ASGI application; its shutdown stops the engine."""
     table: list[tuple[str, str, _Handler]] = [
@@ -298,7 +306,7 @@ def make_app(service: Service) -> Starlette:
         table += [
             ("GET", "/retrieve-gpt-researcher", service.retrieve),
             ("POST", "/search", service.search),
-            ("GET", "/documents/{doc_id:path}", service.page),
+            ("GET", "/documents/{doc_id:id}", service.page),
         ]
     there_is = ", ".join(f"{method} {path}" for method, path, _ in table)
 
