@@ -19,6 +19,7 @@ over the questions. The difficulty of a question, as Dr. Zero rewards it, comes 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import csv
 import hashlib
 import json
@@ -36,11 +37,12 @@ from quaere.chat.protocol import Message, Quoted
 from quaere.records import Passage
 from quaere.rewards.answers import exact_match_score
 from quaere.rewards.proposer import difficulty_reward
+from quaere.rollout.policy import open_policy
 from quaere.runs import Run
 from quaere.search.index import Index, open_index
 from quaere.search.json_lines import read_lines
 from quaere.warmup.documents.askable_facts import Fact, find_facts
-from quaere.warmup.documents.checks import word_overlap
+from quaere.warmup.documents.checks import Lines, word_overlap
 from quaere.warmup.documents.prompt_examples import JUDGED
 from quaere.warmup.documents.prompts import answer_question, judge_question, show_place, word_question
 
@@ -104,7 +106,7 @@ def make_items(name: str, rows: list[dict[str, str]], questions: dict[str, Any],
 
 
 class Model:
-    """A causal language model that scores and writes lines for chat prompts, batched."""
+    """A causal language model that scores lines for chat prompts, batched; `Lines` of the same model writes them."""
 
     def __init__(self, path: str, batch: int) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -134,30 +136,6 @@ class Model:
             logps = out.log_softmax(-1)[:, :-1].gather(-1, ids[:, -longest:, None])[..., 0].cpu()
             scores += [logps[at, longest - len(line) :].tolist() for at, (_, line) in enumerate(some)]
         return scores
-
-    @torch.no_grad()
-    def write(self, prompts: Sequence[Sequence[Message]], temperature: float, num: int) -> list[list[str]]:
-        """`num` lines for each prompt."""
-        lines: list[list[str]] = []
-        for first in range(0, len(prompts), self.batch):
-            rows = [self.encode(prompt) for prompt in prompts[first : first + self.batch]]
-            ids, mask = self._pad(rows)
-            # A prompt is read once for all its lines: `num_return_sequences` would read it as often as it is answered.
-            read = self.model(input_ids=ids[:, :-1], attention_mask=mask[:, :-1], use_cache=True, logits_to_keep=1)
-            read.past_key_values.batch_repeat_interleave(num)
-            out = self.model.generate(
-                input_ids=ids.repeat_interleave(num, 0),
-                attention_mask=mask.repeat_interleave(num, 0),
-                past_key_values=read.past_key_values,
-                do_sample=True,
-                temperature=temperature,
-                max_new_tokens=48,
-                pad_token_id=self.pad,
-            )
-            texts = self.tokenizer.batch_decode(out[:, ids.shape[1] :], skip_special_tokens=True)
-            firsts = [text.strip().partition("\n")[0] for text in texts]
-            lines += [firsts[at : at + num] for at in range(0, len(firsts), num)]
-        return lines
 
     def choose(self, prompts: Sequence[Sequence[Message]]) -> list[float]:
         """Log-odds of yes against no."""
@@ -238,10 +216,20 @@ def add_scores(model: Model, items: list[Item]) -> None:
     put("answer, gain by passages", [sum(one) - sum(other) for one, other in zip(beside, closed, strict=True)])
 
 
-def add_written(model: Model, items: list[Item]) -> None:
+def write(
+    lines: Lines, name: str, prompts: Sequence[Sequence[Message]], temperature: float, num: int
+) -> list[list[str]]:
+    """`num` lines for each prompt."""
+    each = [prompt for prompt in prompts for _ in range(num)]
+    found = asyncio.run(lines.write(name, each, temperature))
+    return [found[at : at + num] for at in range(0, len(found), num)]
+
+
+def add_written(model: Model, lines: Lines, items: list[Item]) -> None:
     """Every signal for which the model writes."""
     put = partial(put_into, items)
-    wordings = model.write([word_question(item.fact, "plain", item.fact.name) for item in items], 0.7, NUM_WORDINGS)
+    asked = [word_question(item.fact, "plain", item.fact.name) for item in items]
+    wordings = write(lines, "wordings", asked, 0.7, NUM_WORDINGS)
     put(
         "agreement of wordings",
         [mean([word_overlap(item.text, text) for text in texts]) for item, texts in zip(items, wordings, strict=True)],
@@ -249,18 +237,18 @@ def add_written(model: Model, items: list[Item]) -> None:
     again = [
         [Message("user", ("Say this question in other words, in one line: ", Quoted(item.text)))] for item in items
     ]
-    reworded = model.write(again, 0.7, 4)
+    reworded = write(lines, "again", again, 0.7, 4)
     flat = [(item, text) for item, texts in zip(items, reworded, strict=True) for text in texts]
     logps = model.score([answer_question(text, item.shown) for item, text in flat], [item.answer for item, _ in flat])
     chances = [math.exp(sum(row)) for row in logps]
     put("answer to other wordings", [mean(chances[at * 4 : at * 4 + 4]) for at in range(len(items))])
 
 
-def add_answers(model: Model, items: list[Item]) -> None:
+def add_answers(lines: Lines, items: list[Item]) -> None:
     """The signals by eight answers each: with the evidence, with its passage among others, and without any text."""
     put = partial(put_into, items)
     right = {
-        name: share_right(model, items, texts)
+        name: share_right(lines, name, items, texts)
         for name, texts in {
             "p+": [[item.fact.sentence] for item in items],
             "p-": [[] for _ in items],
@@ -272,12 +260,12 @@ def add_answers(model: Model, items: list[Item]) -> None:
     put("V", [one - other for one, other in zip(right["p+"], right["p-"], strict=True)])
 
 
-def share_right(model: Model, items: Sequence[Item], texts: Sequence[Sequence[str]]) -> list[float]:
+def share_right(lines: Lines, name: str, items: Sequence[Item], texts: Sequence[Sequence[str]]) -> list[float]:
     """Per question, the share of eight answers with these texts that are right."""
-    said = model.write([answer_question(item.text, shown) for item, shown in zip(items, texts, strict=True)], 1.0, 8)
+    asked = [answer_question(item.text, shown) for item, shown in zip(items, texts, strict=True)]
     return [
-        mean([float(exact_match_score(line, tuple(item.answers))) for line in lines])
-        for item, lines in zip(items, said, strict=True)
+        mean([float(exact_match_score(line, tuple(item.answers))) for line in said])
+        for item, said in zip(items, write(lines, name, asked, 1.0, 8), strict=True)
     ]
 
 
@@ -356,11 +344,13 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     items = [item for given in args.set for item in read_set(given, args.num)]
-    model, read = Model(args.model, args.batch), [item for item in items if item.label]
+    read = [item for item in items if item.label]
+    lines = Lines(open_policy(args.model, max_rows=4 * args.batch), seed=0, concurrency=8 * args.batch)
     if not args.answers:
+        model = Model(args.model, args.batch)
         add_scores(model, items)
-        add_written(model, read)
-    add_answers(model, read)
+        add_written(model, lines, read)
+    add_answers(lines, read)
     if args.solved:
         add_difficulty(items, args.solved)
     table = make_table(read) if read else ""
