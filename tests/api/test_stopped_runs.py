@@ -50,14 +50,41 @@ def test_a_changed_setting_is_refused_unless_forced_and_then_written_down(stoppe
         ({"file": "mine.yaml"}, {}, "--resume uses the run's own config"),
         ({}, {"recipe": "eve"}, "is a run of drzero, not of eve"),
         ({"assignments": ("generation.given=mine.jsonl",)}, {"force": True}, "generation.given of a run cannot be"),
+        ({"assignments": ("adapter.rank=8",)}, {"force": True}, r"cannot be changed: adapter\.rank: 0 -> 8"),
+        ({"assignments": ("adapter.alpha=8",)}, {"force": True}, r"the weights of a run depend on adapter\.alpha"),
+        ({"trainer": "tinker"}, {"force": True}, r"trainer\.kind: local -> tinker"),
         ({"assignments": ("solver.limits.max_turns=1",)}, {"force": True}, "max_turns must be at least 2"),
         ({}, {"writers": ("slate",)}, "unknown writer slate"),
     ],
 )
 def test_what_cannot_be_gone_on_with_is_refused(stopped, given, more, said):
+    before = (stopped / "config.yaml").read_bytes()
     with pytest.raises(BadInput, match=said):
         open_stopped(stopped, ConfigOptions(**given), **more)
     Run.open(stopped, write=True).close()  # nothing holds it
+    assert (stopped / "config.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize(("recipe", "name"), [("score", "evaluator.weights=own"), ("report-grpo", "judge=model")])
+def test_a_role_whose_weights_no_checkpoint_has_is_refused(village_paths, tmp_path, recipe, name):
+    index, model = map(str, village_paths)
+    (tmp_path / "open.jsonl").write_text('{"question": "What is known about Halm?"}\n', encoding="utf-8")
+    options = ConfigOptions(model=model, index=index, questions=str(tmp_path / "open.jsonl"))
+    found = find_recipe(recipe)
+    create_store(found, options.load(found), out=tmp_path / "run", runs=None, writers=()).close()
+    with pytest.raises(BadInput, match=f"the weights of a run depend on {name.partition('=')[0]}"):
+        open_stopped(tmp_path / "run", ConfigOptions(assignments=(name,)), force=True)
+
+
+def test_settings_of_a_dialect_that_is_replaced_are_left_behind(village_paths, tmp_path):
+    index, model = map(str, village_paths)
+    (tmp_path / "q.jsonl").write_text('{"question": "Who built Halm?", "answers": ["Venn"]}\n', encoding="utf-8")
+    recipe, options = find_recipe("evalact"), ConfigOptions(model=model, index=index, questions=f"{tmp_path}/q.jsonl")
+    create_store(recipe, options.load(recipe), out=tmp_path / "run", runs=None, writers=()).close()
+    assert "pcar" in (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
+    changed = ConfigOptions(assignments=("solver.dialect=search-r1",))
+    open_stopped(tmp_path / "run", changed, force=True).store.close()
+    assert "pcar" not in (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
 
 
 def test_other_documents_and_other_kinds_of_runs_are_refused(stopped, tmp_path):

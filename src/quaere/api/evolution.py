@@ -259,18 +259,43 @@ def expect_time(recipe: str, model: str, runs: str | Path | None) -> str:
 
 
 class Stopped(Struct, frozen=True):
-    """A run that was stopped, open for writing, with what it takes to go on.
+    """A run that was stopped, with what it takes to go on: the config that it had, and the one to go on with.
 
-    Stopped(recipe=Recipe(...), config=DrZeroConfig(...), store=Run(...), writers=("tensorboard",))
+    Stopped(path=Path("runs/a"), recipe=Recipe(...), before=DrZeroConfig(...), config=DrZeroConfig(...), writers=())
     """
 
+    path: Path
     recipe: Any
+    before: Any
     config: Any
-    store: Any
     writers: tuple[str, ...]  # the metric writers it began with
+    store: Any = None  # open for writing if the run goes on
+
+    @property
+    def plannable(self) -> Any:
+        """The config for a dry run, which reads the run's copy of its questions: their source may be gone."""
+        from quaere.training.given import GIVEN, QUESTIONS
+
+        if self.recipe.takes_questions:
+            return structs.replace(self.config, questions=str(self.path / QUESTIONS))
+        if not self.recipe.given(self.config):
+            return self.config
+        generation = structs.replace(self.config.generation, given=str(self.path / GIVEN))
+        return structs.replace(self.config, generation=generation)
 
 
-def open_stopped(
+def open_stopped(path: Path, options: ConfigOptions, *, writers: Sequence[str] = (), **how: Any) -> Stopped:
+    """Open a training run to go on with it, and store its changed settings; `how` is that of `read_stopped`."""
+    found = read_stopped(path, options, writers=writers, **how)
+    store = Store.open(path, write=True)
+    if found.config != found.before:
+        store.replace_config(config_to_yaml(found.config))
+    if added := [name for name in dict.fromkeys(writers) if name not in found.writers]:
+        store.change_settings({"writers": [*found.writers, *added]})  # for the next time it is resumed
+    return structs.replace(found, store=store)
+
+
+def read_stopped(
     path: Path,
     options: ConfigOptions,
     *,
@@ -279,7 +304,7 @@ def open_stopped(
     writers: Sequence[str] = (),
     has_function: bool = False,
 ) -> Stopped:
-    """Open a training run to go on with it. Settings or documents that have changed are refused without `force`."""
+    """Check that a training run can go on like this; settings or documents that have changed only with `force`."""
     with Store.open(path) as stored:
         if stored.info.kind != "evolve":
             raise BadInput(
@@ -301,11 +326,12 @@ def open_stopped(
         raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
     if found.given(config) != found.given(before):
         raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
-    # Where a server is now is not a config change.
-    in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
-    if config.engine.url and before.engine.url:
-        in_place = structs.replace(in_place, engine=structs.replace(config.engine, url=before.engine.url))
-    changes = diff_configs(before, in_place)
+    changes = _find_changes(before, config)
+    if fixed := [change for change in changes if change.startswith(_FIXED)]:
+        raise BadInput(
+            f"the weights of a run depend on {fixed[0].partition(':')[0]}, which cannot be changed: {fixed[0]}",
+            hint="resume without it, or start another run",
+        )
     found.check(config)
     if open_index(Path(config.index)).fingerprint != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
@@ -314,12 +340,19 @@ def open_stopped(
             f"the config has changed: {'; '.join(changes)}", hint="add --force to resume with the changed config"
         )
     check_writers(writers)
-    store = Store.open(path, write=True)
-    if config != before:
-        store.replace_config(config_to_yaml(config))
-    if added := [name for name in dict.fromkeys(writers) if name not in remembered]:
-        store.change_settings({"writers": [*remembered, *added]})  # for the next time it is resumed
-    return Stopped(found, config, store, remembered)
+    return Stopped(path, found, before, config, remembered)
+
+
+# Which weights a checkpoint has, and in what form; `judge` is that of recipes that write reports.
+_FIXED = ("adapter.", "trainer.kind:", "evaluator.weights:", "judge:")
+
+
+def _find_changes(before: Any, config: Any) -> list[str]:
+    """One line per setting that has changed; where a server is now is not a change of the config."""
+    in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
+    if config.engine.url and before.engine.url:
+        in_place = structs.replace(in_place, engine=structs.replace(config.engine, url=before.engine.url))
+    return diff_configs(before, in_place)
 
 
 async def train_to_end(
