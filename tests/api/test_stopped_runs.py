@@ -76,6 +76,32 @@ def test_a_role_whose_weights_no_checkpoint_has_is_refused(village_paths, tmp_pa
         open_stopped(tmp_path / "run", ConfigOptions(assignments=(name,)), force=True)
 
 
+def test_a_run_goes_on_from_another_directory_and_by_a_relative_name(village_paths, tmp_path, monkeypatch):
+    index, model = village_paths
+    (tmp_path / "index").symlink_to(index)
+    (tmp_path / "model").symlink_to(model)
+    monkeypatch.chdir(tmp_path)
+    recipe, options = find_recipe("drzero"), ConfigOptions(model="model", index="index", settings=SMALL)
+    create_store(recipe, options.load(recipe), out="run", runs=None, writers=()).close()
+    open_stopped(tmp_path / "run", ConfigOptions(model="model", index="./index")).store.close()
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    found = open_stopped(tmp_path / "run", ConfigOptions())
+    found.store.close()
+    assert (found.config.model, found.config.index) == (str(model.resolve()), str(index.resolve()))
+    assert found.store.info.settings["model"] == found.config.model
+
+
+def test_a_run_that_began_with_relative_names_still_goes_on_where_it_began(stopped, village_paths, monkeypatch):
+    _index, model = village_paths
+    monkeypatch.chdir(model.parent)
+    text = (stopped / "config.yaml").read_text(encoding="utf-8").replace(str(model), model.name)
+    assert f"model: {model.name}\n" in text
+    (stopped / "config.yaml").write_text(text, encoding="utf-8")
+    open_stopped(stopped, ConfigOptions()).store.close()
+    assert f"model: {model}\n" in (stopped / "config.yaml").read_text(encoding="utf-8")
+
+
 def test_settings_of_a_dialect_that_is_replaced_are_left_behind(village_paths, tmp_path):
     index, model = map(str, village_paths)
     (tmp_path / "q.jsonl").write_text('{"question": "Who built Halm?", "answers": ["Venn"]}\n', encoding="utf-8")

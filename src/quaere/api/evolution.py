@@ -21,6 +21,7 @@ from quaere.api.search_function import FunctionSearcher, SearchFunction
 from quaere.dialects.notes import Notes, find_notes, find_role, use_role
 from quaere.dialects.registry import FROM_MEMORY, SolverDialectName
 from quaere.errors import BadInput
+from quaere.policies.catalogue import absolute_name
 from quaere.recipes.registry import Recipe, find_recipe
 from quaere.runs import Run as Store
 from quaere.runs import list_runs, runs_root
@@ -187,7 +188,7 @@ class ConfigOptions(Struct, frozen=True):
             given["prompts"] = notes.style
         if notes.abstention and _may_abstain(config) is not None and self.preset != "paper":
             given["solver.abstention.allowed"] = True
-        return load(given=given)
+        return settle_paths(load(given=given))
 
     def _find_questions(self, recipe: Recipe) -> str:
         """The questions: a file or data set as given, a run by its directory, so that it is found from anywhere."""
@@ -200,6 +201,27 @@ class ConfigOptions(Struct, frozen=True):
             )
         assert self.questions is not None
         return find_source(self.questions, runs_root(self.runs))
+
+
+def settle_paths(config: Any) -> Any:
+    """The config with absolute paths of what is here, so that its run can be resumed and exported from any directory.
+
+    Questions are left out: a run keeps a copy of them.
+    """
+    from quaere.training.proposals import ProposerConfig
+
+    config = structs.replace(config, model=absolute_name(config.model), index=_absolute(config.index))
+    proposer = getattr(config, "proposer", None)
+    if not isinstance(proposer, ProposerConfig):
+        return config
+    hardening = structs.replace(proposer.hardening, examiner=absolute_name(proposer.hardening.examiner))
+    proposer = structs.replace(proposer, held_back=_absolute(proposer.held_back), hardening=hardening)
+    return structs.replace(config, proposer=proposer)
+
+
+def _absolute(place: str) -> str:
+    path = Path(place).expanduser()
+    return str(path.resolve()) if place and path.exists() else place
 
 
 def _may_abstain(config: Any) -> bool | None:
@@ -326,7 +348,7 @@ def read_stopped(
         raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
     if found.given(config) != found.given(before):
         raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
-    changes = _find_changes(before, config)
+    changes = _find_changes(settle_paths(before), config)
     if fixed := [change for change in changes if change.startswith(_FIXED)]:
         raise BadInput(
             f"the weights of a run depend on {fixed[0].partition(':')[0]}, which cannot be changed: {fixed[0]}",

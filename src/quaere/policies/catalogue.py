@@ -205,10 +205,17 @@ def lasting_name(name: str) -> str:
     folder, base = split_base(name)
     if base:
         return f"{lasting_name(folder)}@{lasting_name(base)}"
-    if name in CATALOGUE:
-        return resolve_model(name).folders[0]
+    return resolve_model(name).folders[0] if name in CATALOGUE else absolute_name(name)
+
+
+def absolute_name(name: str) -> str:
+    """The model's name with a directory made absolute; a catalogue name or a hub id stays as it is."""
+    folder, base = split_base(name)
+    if base:
+        return f"{absolute_name(folder)}@{absolute_name(base)}"
     directory = Path(name).expanduser()
-    return str(directory.resolve()) if directory.is_dir() or directory.suffix.lower() == ".gguf" else name
+    is_local = bool(name) and (directory.is_dir() or directory.suffix.lower() == ".gguf")
+    return str(directory.resolve()) if is_local and name not in CATALOGUE else name
 
 
 def models_directory() -> Path:
