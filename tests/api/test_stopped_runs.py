@@ -164,6 +164,7 @@ async def go_on(stopped, train, **options):
 async def nothing(config, store, told):
     """Trains nothing."""
     assert store.state().name == "running"
+    store.log_metrics(1, {"run/iteration": 0.0})
 
 
 async def test_a_run_that_learned_nothing_has_failed_until_it_is_gone_on_with(stopped, monkeypatch):
