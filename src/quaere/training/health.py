@@ -198,7 +198,11 @@ _CONDITIONS = (
             role=role,
         )
         for role, remedy in (
-            ("", "let generation.attempts=5 drop the questions that are never or always solved"),
+            (
+                "",
+                "raise solver.attempts, or leave out questions that are never or always solved (where a proposer "
+                "writes them, generation.attempts=5 does)",
+            ),
             ("proposer", "raise proposer.attempts or proposer.batch, so that rewards can differ"),
             ("actor", "raise solver.attempts, or warm the model up if assessments cannot be read"),
         )
