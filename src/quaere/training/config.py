@@ -30,13 +30,12 @@ from msgspec import NODEFAULT, Struct, inspect, structs
 from quaere.dialects.registry import SOLVER_DIALECTS, find_dialect
 from quaere.dialects.roles import DialectSettings
 from quaere.endpoint import refuse_login
-from quaere.errors import BadInput
+from quaere.errors import NEAR, BadInput, find_nearest
 from quaere.runs.config_yaml import parse_settings, parse_yaml, read_settings, write_yaml
 from quaere.setting_types import MAX_SHOWN, check_value, describe_type, fields_of, is_section, read_attributes, shorten
 
 T = TypeVar("T", bound=Struct)
 
-_NEAR = 0.6  # minimum similarity of a name to be suggested
 # Settings that never had an effect and are gone; stored configs still name them.
 _GONE = ("learner.loss", "learner.epsilon")
 
@@ -191,8 +190,8 @@ def _default_of(field: structs.FieldInfo) -> Any:
 def _choose(presets: Mapping[str, Mapping[str, object]], name: str) -> Mapping[str, object]:
     if name in presets:
         return presets[name]
-    near = difflib.get_close_matches(name, presets, n=1, cutoff=_NEAR)
-    meant = f"did you mean {near[0]}? " if near else ""
+    near = find_nearest(name, presets)
+    meant = f"did you mean {near}? " if near else ""
     raise BadInput(f"unknown preset {name!r}: {meant}There are {', '.join(presets) or 'none'}")
 
 
@@ -290,7 +289,7 @@ def _nearest(settings: Mapping[str, Any], key: str) -> str:
     scores = {name: score(name) for name in settings}
     # For equal scores, max returns the first in the schema.
     best = max(scores, key=lambda name: scores[name][0] + scores[name][1] / 4, default="")
-    return best if best and scores[best][0] >= _NEAR else ""
+    return best if best and scores[best][0] >= NEAR else ""
 
 
 def _likeness(a: str, b: str) -> float:
