@@ -119,6 +119,8 @@ def describe_type(kind: inspect.Type, *, many: bool = False) -> str:
             return " or ".join(describe_type(one) for one in types)
         case inspect.NoneType():
             return "null"
+        case inspect.CustomType(cls=custom) if issubclass(custom, Path):
+            return "a path"
         case _:
             return "a mapping" if isinstance(kind, inspect.DictType | inspect.StructType) else "another value"
 
