@@ -27,7 +27,7 @@ from quaere.runs import Run as Store
 from quaere.runs import list_runs, runs_root
 from quaere.runs.checkpoints import Which
 from quaere.search.index import open_index
-from quaere.search.searcher import Searcher
+from quaere.search.searcher import Searcher, is_folder
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
 from quaere.training.exports import export_role
 from quaere.training.health import check_learned
@@ -350,10 +350,14 @@ def read_stopped(
         raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
     changes = _find_changes(settle_paths(before), config)
     if fixed := [change for change in changes if change.startswith(_FIXED)]:
+        name, _, change = fixed[0].partition(": ")
         raise BadInput(
-            f"the weights of a run depend on {fixed[0].partition(':')[0]}, which cannot be changed: {fixed[0]}",
+            f"{name} of a run cannot be changed, as its weights depend on it: {change}",
             hint="resume without it, or start another run",
         )
+    if config.index and is_folder(config.index) and not Path(config.index).exists():
+        said = f"the index of the run is not here: {config.index}"
+        raise BadInput(said, hint=f"quaere evolve --resume {path} --index DIR --force, with its place now")
     found.check(config)
     if open_index(Path(config.index)).fingerprint != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
