@@ -349,12 +349,7 @@ def read_stopped(
     if found.given(config) != found.given(before):
         raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
     changes = _find_changes(settle_paths(before), config)
-    if fixed := [change for change in changes if change.startswith(_FIXED)]:
-        name, _, change = fixed[0].partition(": ")
-        raise BadInput(
-            f"{name} of a run cannot be changed, as its weights depend on it: {change}",
-            hint="resume without it, or start another run",
-        )
+    _refuse_fixed(changes)
     if config.index and is_folder(config.index) and not Path(config.index).exists():
         said = f"the index of the run is not here: {config.index}"
         raise BadInput(said, hint=f"quaere evolve --resume {path} --index DIR --force, with its place now")
@@ -371,6 +366,14 @@ def read_stopped(
 
 # Which weights a checkpoint has, and in what form; `judge` is that of recipes that write reports.
 _FIXED = ("adapter.", "trainer.kind:", "evaluator.weights:", "judge:")
+
+
+def _refuse_fixed(changes: Sequence[str]) -> None:
+    for name, _, change in (line.partition(": ") for line in changes if line.startswith(_FIXED)):
+        raise BadInput(
+            f"{name} of a run cannot be changed, as its weights depend on it: {change}",
+            hint="resume without it, or start another run",
+        )
 
 
 def _find_changes(before: Any, config: Any) -> list[str]:
