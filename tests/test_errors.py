@@ -5,8 +5,10 @@ import shlex
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import quaere
-from quaere.errors import MODEL_LIBRARIES, ExtraMissing, install_hint
+from quaere.errors import MODEL_LIBRARIES, ExtraMissing, find_nearest, install_hint
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -59,3 +61,19 @@ def test_every_extra_that_is_asked_for_exists():
 def test_what_is_raised_carries_the_hint():
     error = ExtraMissing("reading PDF files needs pypdf", extra="pdf")
     assert (str(error), error.hint) == ("reading PDF files needs pypdf", install_hint("pdf"))
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("stepps", ["seed", "steps"], "steps"),
+        ("episods", ["epochs", "episodes"], "episodes"),
+        ("ask-l", ["demo-7", "ask-1"], "ask-1"),
+        ("lim", ["limit"], "limit"),
+        ("nosuch", ["sh", "rd", "search-r1"], ""),
+        ("validation*", ["run/iteration", "reward/mean"], ""),
+        ("iterations", ["questions"], ""),
+    ],
+)
+def test_only_a_name_that_is_probably_meant_is_suggested(name, known, meant):
+    assert find_nearest(name, known) == meant

@@ -11,7 +11,7 @@ import difflib
 import re
 import shlex
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -191,10 +191,22 @@ class TrainingStopped(QuaereError):
     """A training step was not taken: a value was not finite, or there was no data to train on. No weight changed."""
 
 
+NEAR = 0.7
+"""Least similarity of a name that is suggested; at 0.6, "questions" would be what "iterations" was meant to be."""
+
+
+def find_nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that was probably meant, "" if none is similar enough.
+
+    find_nearest("drzro", ["drzero", "eve"]) == "drzero"; find_nearest("nosuch", ["sh"]) == ""
+    """
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)), "")
+
+
 def nearest_hint(name: str, known: Sequence[str], command: str) -> str:
     """The closest known name, if one is similar enough, and the command that lists all names.
 
     nearest_hint("ask-l", ["ask-1", "demo-7"], "quaere runs list") == "did you mean ask-1? see: quaere runs list"
     """
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}? see: {command}" if close else command
+    near = find_nearest(name, known)
+    return f"did you mean {near}? see: {command}" if near else command

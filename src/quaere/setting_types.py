@@ -18,7 +18,6 @@ import re
 import reprlib
 import textwrap
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 from functools import cache
 from inspect import cleandoc
 from pathlib import Path
@@ -27,7 +26,7 @@ from typing import Annotated, Any, TypeGuard
 import msgspec
 from msgspec import Meta, Struct, inspect, structs
 
-from quaere.errors import BadInput
+from quaere.errors import BadInput, find_nearest
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
@@ -120,6 +119,8 @@ def describe_type(kind: inspect.Type, *, many: bool = False) -> str:
             return " or ".join(describe_type(one) for one in types)
         case inspect.NoneType():
             return "null"
+        case inspect.CustomType(cls=custom) if issubclass(custom, Path):
+            return "a path"
         case _:
             return "a mapping" if isinstance(kind, inspect.DictType | inspect.StructType) else "another value"
 
@@ -181,8 +182,8 @@ def refuse_unknown(given: Iterable[str], known: Collection[str], what: str) -> N
     """
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            near = find_nearest(name, known)
+            meant = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
             raise BadInput(f"there is no {what} {name!r}: {meant}")
 
 

@@ -58,7 +58,7 @@ def test_an_adapter_is_written_alone_with_what_it_was_taught(base, tmp_path):
         ("drzero", {"also": ("evalcat",)}, "did you mean evalact"),
         ("drzero", {"settings": {"episdoes": 3}}, "did you mean episodes"),
         ("drzero", {"settings": {"episodes": "many"}}, "episodes"),
-        ("drzero", {"settings": {"practice": 3}}, "Expected a path, got int"),
+        ("drzero", {"settings": {"practice": 3}}, "practice of a warm-up must be a path or null, not 3"),
         ("drzero", {"settings": {"batch": 0}}, "batch must be at least 1"),
         ("drzero", {"questions": "mine.jsonl"}, "questions needs --index"),
         ("score", {"index": "nowhere"}, "score cannot be taught from documents"),

@@ -6,7 +6,9 @@ import pytest
 
 import quaere
 from quaere.api.checked_questions import read_checked
+from quaere.api.learning_plan import naming_form
 from quaere.api.learning_request import ask_for
+from quaere.errors import BadInput
 
 
 def test_settings_of_a_call_overrule_those_of_the_file(tmp_path):
@@ -34,3 +36,20 @@ def test_questions_of_a_world_have_kinds(tmp_path):
     (tmp_path / "bad.jsonl").write_text('["not a question"]\n')
     with pytest.raises(quaere.BadInput, match="line 1"):
         read_checked(tmp_path / "bad.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        (
+            "--max-turns 3, or fewer facts such as --facts 1,1",
+            "--set form.max_turns=3, or fewer facts such as --set form.facts=[1,1]",
+        ),
+        ("a larger --turn-tokens", "a larger --set form.turn_tokens=N"),
+        ("--out DIR", "--out DIR"),
+    ],
+)
+def test_options_of_a_warm_up_are_named_as_settings_of_the_form(hint, expected):
+    with pytest.raises(BadInput, match="too few") as caught, naming_form():
+        raise BadInput("too few", hint=hint)
+    assert caught.value.hint == expected

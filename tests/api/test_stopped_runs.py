@@ -50,14 +50,77 @@ def test_a_changed_setting_is_refused_unless_forced_and_then_written_down(stoppe
         ({"file": "mine.yaml"}, {}, "--resume uses the run's own config"),
         ({}, {"recipe": "eve"}, "is a run of drzero, not of eve"),
         ({"assignments": ("generation.given=mine.jsonl",)}, {"force": True}, "generation.given of a run cannot be"),
+        ({"assignments": ("adapter.rank=8",)}, {"force": True}, r"adapter\.rank of a run cannot be .*: 0 -> 8"),
+        ({"assignments": ("adapter.alpha=8",)}, {"force": True}, r"adapter\.alpha of a run cannot be changed"),
+        ({"trainer": "tinker"}, {"force": True}, r"trainer\.kind of a run .*: local -> tinker"),
         ({"assignments": ("solver.limits.max_turns=1",)}, {"force": True}, "max_turns must be at least 2"),
         ({}, {"writers": ("slate",)}, "unknown writer slate"),
     ],
 )
 def test_what_cannot_be_gone_on_with_is_refused(stopped, given, more, said):
+    before = (stopped / "config.yaml").read_bytes()
     with pytest.raises(BadInput, match=said):
         open_stopped(stopped, ConfigOptions(**given), **more)
     Run.open(stopped, write=True).close()  # nothing holds it
+    assert (stopped / "config.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize(("recipe", "name"), [("score", "evaluator.weights=own"), ("report-grpo", "judge=model")])
+def test_a_role_whose_weights_no_checkpoint_has_is_refused(village_paths, tmp_path, recipe, name):
+    index, model = map(str, village_paths)
+    (tmp_path / "open.jsonl").write_text('{"question": "What is known about Halm?"}\n', encoding="utf-8")
+    options = ConfigOptions(model=model, index=index, questions=str(tmp_path / "open.jsonl"))
+    found = find_recipe(recipe)
+    create_store(found, options.load(found), out=tmp_path / "run", runs=None, writers=()).close()
+    with pytest.raises(BadInput, match=f"^{name.partition('=')[0]} of a run cannot be changed"):
+        open_stopped(tmp_path / "run", ConfigOptions(assignments=(name,)), force=True)
+
+
+def test_a_run_goes_on_from_another_directory_and_by_a_relative_name(village_paths, tmp_path, monkeypatch):
+    index, model = village_paths
+    (tmp_path / "index").symlink_to(index)
+    (tmp_path / "model").symlink_to(model)
+    monkeypatch.chdir(tmp_path)
+    recipe, options = find_recipe("drzero"), ConfigOptions(model="model", index="index", settings=SMALL)
+    create_store(recipe, options.load(recipe), out="run", runs=None, writers=()).close()
+    open_stopped(tmp_path / "run", ConfigOptions(model="model", index="./index")).store.close()
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    found = open_stopped(tmp_path / "run", ConfigOptions())
+    found.store.close()
+    assert (found.config.model, found.config.index) == (str(model.resolve()), str(index.resolve()))
+    assert found.store.info.settings["model"] == found.config.model
+
+
+def test_a_run_whose_index_is_gone_is_not_told_to_make_another(stopped, village_paths, monkeypatch, tmp_path):
+    text = (stopped / "config.yaml").read_text(encoding="utf-8").replace(str(village_paths[0]), "index")
+    (stopped / "config.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="the index of the run is not here: index") as caught:
+        open_stopped(stopped, ConfigOptions())
+    assert caught.value.hint.startswith(f"quaere evolve --resume {stopped} --index DIR --force")
+    open_stopped(stopped, ConfigOptions(index=str(village_paths[0])), force=True).store.close()
+
+
+def test_a_run_that_began_with_relative_names_still_goes_on_where_it_began(stopped, village_paths, monkeypatch):
+    _index, model = village_paths
+    monkeypatch.chdir(model.parent)
+    text = (stopped / "config.yaml").read_text(encoding="utf-8").replace(str(model), model.name)
+    assert f"model: {model.name}\n" in text
+    (stopped / "config.yaml").write_text(text, encoding="utf-8")
+    open_stopped(stopped, ConfigOptions()).store.close()
+    assert f"model: {model}\n" in (stopped / "config.yaml").read_text(encoding="utf-8")
+
+
+def test_settings_of_a_dialect_that_is_replaced_are_left_behind(village_paths, tmp_path):
+    index, model = map(str, village_paths)
+    (tmp_path / "q.jsonl").write_text('{"question": "Who built Halm?", "answers": ["Venn"]}\n', encoding="utf-8")
+    recipe, options = find_recipe("evalact"), ConfigOptions(model=model, index=index, questions=f"{tmp_path}/q.jsonl")
+    create_store(recipe, options.load(recipe), out=tmp_path / "run", runs=None, writers=()).close()
+    assert "pcar" in (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
+    changed = ConfigOptions(assignments=("solver.dialect=search-r1",))
+    open_stopped(tmp_path / "run", changed, force=True).store.close()
+    assert "pcar" not in (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
 
 
 def test_other_documents_and_other_kinds_of_runs_are_refused(stopped, tmp_path):
@@ -111,6 +174,7 @@ async def go_on(stopped, train, **options):
 async def nothing(config, store, told):
     """Trains nothing."""
     assert store.state().name == "running"
+    store.log_metrics(1, {"run/iteration": 0.0})
 
 
 async def test_a_run_that_learned_nothing_has_failed_until_it_is_gone_on_with(stopped, monkeypatch):

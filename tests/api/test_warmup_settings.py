@@ -65,9 +65,22 @@ def test_what_can_be_is_let_through(given):
 def test_values_are_read_by_name_and_type():
     read = make_settings({"recipe": "drzero", "model": "m", "out": "warm", "facts": [2, 1], "handler": print})
     assert read == settings(facts=(2, 1))
-    for wrong in ({"epochs": "two"}, {"style": "long"}, {"out": 3}):
-        with pytest.raises(BadInput, match="a warm-up cannot be set like this"):
-            make_settings({"recipe": "drzero", "model": "m", "out": "warm", **wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said", "hint"),
+    [
+        ({"epochs": "two"}, "epochs of a warm-up must be a whole number, not 'two'", "such as epochs=2"),
+        ({"facts": "1"}, "facts of a warm-up must be a list of whole numbers, not '1'", "such as facts=(4, 3, 2, 1)"),
+        ({"style": "long"}, "style of a warm-up must be one of brief, full, not 'long'", "such as style='full'"),
+        ({"out": 3}, "out of a warm-up must be a path, not 3", "see quaere warmup --help"),
+        ({"most": "all"}, "most of a warm-up must be a whole number or null, not 'all'", "see quaere warmup --help"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_the_right_one(wrong, said, hint):
+    with pytest.raises(BadInput) as caught:
+        make_settings({"recipe": "drzero", "model": "m", "out": "warm", **wrong})
+    assert (str(caught.value), caught.value.hint) == (said, hint)
 
 
 def test_what_is_not_given_follows_from_the_rest():

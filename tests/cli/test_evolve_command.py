@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+import tiny
 import village_runs
 from dictating import dictating
 from quaere.cli import terminal
@@ -97,6 +98,43 @@ def test_a_changed_config_is_refused_unless_forced(run_path, tmp_path, capsys):
     assert "steps: 3" in (run_path / "config.yaml").read_text(encoding="utf-8")
 
 
+def contents(folder):
+    """All files but those that SQLite makes for a reader."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("run.db-"))
+    return {path: path.read_bytes() for path in files}
+
+
+def test_a_stopped_run_can_be_looked_at_and_changes_nothing(run_path, capsys):
+    changed = ["--resume", run_path, "--set", "solver.steps=3", "--force"]
+    before = contents(run_path)
+    assert evolve(*changed, "--print-config") == 0
+    assert "\n  steps: 3\n" in capsys.readouterr().out
+    assert evolve(*changed, "--dry-run", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["goes on"] == "after step 6" and said["solver phase"].startswith("3 steps of 4 questions")
+    assert evolve(*changed[:-1], "--dry-run") == 2
+    assert "the config has changed: solver.steps: 2 -> 3" in capsys.readouterr().err
+    assert contents(run_path) == before
+
+
+def test_fewer_steps_than_are_taken_are_said_to_be_enough(run_path, tmp_path, capsys):
+    run_path = shutil.copytree(run_path, tmp_path / "run")
+    assert evolve("--resume", run_path, "--set", "solver.steps=1", "--force") == 0
+    said = capsys.readouterr().err
+    assert "6 steps are taken, and the settings ask for 5: none is left to take" in said
+    assert "going on" not in said and Run.open(run_path).last_step() == 6
+
+
+def test_weights_of_another_model_are_one_clear_line(run_path, tmp_path, capsys):
+    run_path = shutil.copytree(run_path, tmp_path / "run")
+    wide = tmp_path / "wide"
+    tiny.model(hidden_size=96).save_pretrained(wide)
+    tiny.tokenizer().save_pretrained(wide)
+    assert evolve("--resume", run_path, "--model", wide, "--force") == 2
+    error = capsys.readouterr().err
+    assert "belongs to another model" in error and "--model M --force" in error and "Traceback" not in error
+
+
 def test_a_run_keeps_the_questions_it_was_given(place, tmp_path, capsys):
     mine = tmp_path / "mine.jsonl"
     mine.write_text('{"question": "Who built Halm?", "answers": ["Venn", "O. Venn"], "hops": 1}\n')
@@ -106,6 +144,8 @@ def test_a_run_keeps_the_questions_it_was_given(place, tmp_path, capsys):
     assert "1 join the first iteration's curriculum" in capsys.readouterr().out
     assert evolve("drzero", *place[1], *given, "--out", tmp_path / "run") == 0
     mine.unlink()
+    assert evolve("--resume", tmp_path / "run", "--dry-run") == 0
+    assert "1 join the first iteration's curriculum" in capsys.readouterr().out
     assert evolve("--resume", tmp_path / "run") == 0
     capsys.readouterr()
     assert main(["curriculum", str(tmp_path / "run"), "show", "given-q1"]) == 0

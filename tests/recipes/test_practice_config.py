@@ -205,3 +205,35 @@ def test_no_question_is_drawn_too_often(steps, max_draws, num_questions, expecte
     """Whole batches of 32; with `solver.steps=0`, two epochs are asked for by name."""
     sets = [f"solver.steps={steps}", f"solver.max_draws={max_draws}", "epochs=2", "solver.batch=32"]
     assert count_steps(load("evalact", *sets), num_questions) == expected
+
+
+# ------------------------------------------------------------------------------------------------------ other dialects
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("evalact", "tool-call"), ("evalrar", "search-r1"), ("evalrar", "evalact")]
+)
+def test_a_file_loses_the_settings_of_a_dialect_that_is_replaced(name, other, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(config_to_yaml(load(name, "solver.batch=9")), encoding="utf-8")
+    how = {"presets": {}, "preset": None, "file": file}
+    config = load_config(find_recipe(name).schema, assignments=[f"solver.dialect={other}"], **how)
+    assert (config.solver.dialect, config.solver.batch) == (other, 9)
+    assert config.solver == config_from_yaml(type(config), config_to_yaml(config)).solver
+
+
+def test_a_setting_of_other_recipes_is_not_taken_for_one_of_these():
+    with pytest.raises(BadInput, match=r"^unknown setting iterations$"):
+        load("evalact", "iterations=2")
+
+
+def test_settings_of_another_dialect_are_said_to_be_of_another(tmp_path):
+    said = "unknown setting solver.evaluation.pcar: it is not of the dialect that solver.dialect names"
+    for dialect in ("tool-call", "evalrar"):
+        with pytest.raises(BadInput, match=f"^{re.escape(said)}; leave it out$"):
+            load("evalact", f"solver.dialect={dialect}", "solver.evaluation.pcar=false")
+    (tmp_path / "mine.yaml").write_text("solver: {evaluation: {pcar: false}}", encoding="utf-8")
+    with pytest.raises(BadInput, match=re.escape(said)):
+        config_from_yaml(find_recipe("search-r1").schema, (tmp_path / "mine.yaml").read_text(encoding="utf-8"))
+    with pytest.raises(BadInput, match=r"did you mean solver\.evaluation\.pcar\?"):
+        load("evalact", "solver.evaluation.pcra=false")

@@ -90,6 +90,16 @@ def test_what_a_dry_run_says(place, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_without_steps_is_done(place, tmp_path, capsys):
+    """The warm-up alone, as the page of EvalAct has it."""
+    args = ["--questions", place[1][2], "--set", "solver.steps=0", "--set", "epochs=0", "--out", tmp_path / "run"]
+    assert evolve(place, "evalact", *args) == 0
+    assert "done; look at it with" in capsys.readouterr().err
+    with Run.open(tmp_path / "run") as run:
+        assert (run.state().name, run.last_step()) == ("done", 0)
+    assert [found.step for found in find_checkpoints(tmp_path / "run" / "checkpoints")] == [0]
+
+
 def test_print_config_holds_the_questions_and_the_dialect(place, capsys):
     assert evolve(place, "evalrar", "--questions", place[1][2], "--print-config") == 0
     said = capsys.readouterr().out

@@ -16,7 +16,7 @@ from quaere.runs import Run, checkpoints
 from quaere.runs.checkpoints import Best, find_checkpoints
 from quaere.training.actors import Actors
 from quaere.training.health import Alarm, Watch
-from quaere.training.self_play import check_self_play
+from quaere.training.self_play import check_self_play, plan_self_play
 from quaere.training.solver_phase import Validator
 from quaere.training.step import Validated
 from village_runs import Told, make_config, run_drzero
@@ -402,5 +402,8 @@ def test_iterations_too_small_to_validate_never_stop_a_run_which_says_so_once(pa
     config = make_config(paths, **{**STOPPING, "validation.share": 0.01})
     told = run_rated(tmp_path / "run", config, [])
     assert not any("stopped after" in note for note in told.notes)
+    plan = dict(plan_self_play(config))
+    assert plan["stop_after"] == "never: no iteration has enough questions to validate"
+    assert plan["validation"].startswith("none, as validation.share=0.01 of 48 questions")
     said = [note for note in told.notes if "stop_after" in note]
     assert said == ["iteration 1 has too few questions to validate, so stop_after does not count it"]

@@ -192,11 +192,13 @@ def test_what_could_not_be_read_back_is_not_stored(
 
 
 def test_an_unknown_episode_names_the_nearest(tmp_path: Path, make_episode: MakeEpisode) -> None:
-    with Run.create(tmp_path / "r", "ask") as run:
+    """And the run by its path: its folder may have been renamed."""
+    Run.create(tmp_path / "r", "ask").close()
+    with Run.open((tmp_path / "r").rename(tmp_path / "a b"), write=True) as run:
         run.add_episode(make_episode("ask-10"))
         with pytest.raises(BadInput, match=r"^run r has no episode ask-1O\n") as caught:
             run.episode("ask-1O")
-    assert caught.value.hint == "did you mean ask-10? see: quaere runs show r"
+    assert caught.value.hint == f"did you mean ask-10? see: quaere runs show '{tmp_path}/a b'"
 
 
 def test_a_run_is_not_created_over_something_else(tmp_path: Path) -> None:

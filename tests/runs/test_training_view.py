@@ -233,7 +233,7 @@ def test_metrics_by_name_and_pattern(run: Run, capsys: pytest.CaptureFixture[str
     assert shown["reward/mean"][-1] == {"step": 8, "value": 0.8}
     with pytest.raises(BadInput, match="run evolve-1 has no metric reward/maen") as caught:
         call("show", "evolve-1", "--metrics", "reward/maen")
-    assert caught.value.hint == "did you mean reward/mean? see: quaere runs show evolve-1 --metrics '*'"
+    assert caught.value.hint == f"did you mean reward/mean? see: quaere runs show {run.path} --metrics '*'"
 
 
 def test_candidates(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

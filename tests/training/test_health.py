@@ -55,6 +55,12 @@ def test_each_condition(kind, role, metric, bad, good, off):
     assert watch([bad] * 4, metric, role, HealthSettings(**off)) == [[]] * 4
 
 
+def test_what_to_do_without_advantages_exists_on_given_questions_too():
+    (alarm,) = Watch(HealthSettings(patience=1)).check({"advantage/nonzero": 0.0}, "solver")
+    assert "raise solver.attempts, or leave out questions" in alarm.message
+    assert "where a proposer writes them, generation.attempts=5 does" in alarm.message
+
+
 @pytest.mark.parametrize(("role", "metric"), [("solver", "proposer/valid"), ("proposer", "solver/call_validity")])
 def test_each_role_is_judged_by_its_own(role, metric):
     assert watch([0.0] * 4, metric, role) == [[]] * 4

@@ -8,7 +8,9 @@ from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import Linear
 from torch import nn
 
+from quaere.errors import BadInput
 from quaere.training.adapters import FusedLinear, fuse
+from quaere.training.learner import load_weights, save_weights
 
 
 class Pair(nn.Module):
@@ -140,3 +142,13 @@ def test_an_adapter_of_another_dtype_is_cast_as_by_peft():
                 module.base_layer.to(torch.bfloat16)
     x = torch.randn(4, 24).to(torch.bfloat16)
     assert torch.equal(ours(x), theirs(x))
+
+
+def test_weights_of_another_rank_and_missing_ones_are_refused_in_one_line(tmp_path):
+    save_weights(adapted(fused=False), tmp_path, "one")
+    load_weights(adapted(1, fused=False), tmp_path, "one")
+    wide = get_peft_model(Pair(), LoraConfig(r=4, target_modules=["up", "down"]), adapter_name="one")
+    for folder in (tmp_path, tmp_path / "empty"):
+        with pytest.raises(BadInput, match="they belong to another model") as caught:
+            load_weights(wide, folder, "one")
+        assert "--model M --force" in caught.value.hint

@@ -89,8 +89,7 @@ def test_a_dry_run_on_given_questions_by_hand(config):
     """A batch of 256 is one of all ten questions; drawn twice each, they last for two steps."""
     assert dict(plan_practice(config)) == {
         "questions": "10, each seen 2 times",
-        "validation": "64 questions held back, at most 10% of all, answered greedily every 10 steps; "
-        "the best checkpoint counts",
+        "validation": "none, as validation.share=0.1 of 10 questions is fewer than 8; the last checkpoint counts",
         "solver": "tool-call, at most 5 turns and 6 searches",
         "solver phase": "2 steps of 10 questions; a step plays 40 episodes, 4,000 tokens at most",
         "weights": "1,234,567, of which 4,321 are trained in each role",

@@ -95,6 +95,15 @@ def test_fewer_questions_held_back_than_wanted_are_spoken_of(num_sentences, held
     assert training.notes == [expected] * (held < 8)
 
 
+def test_too_few_questions_to_hold_any_back_are_spoken_of():
+    training, config = Watched(), SolverConfig(steps=1, batch=2, attempts=2, delta=0.0)
+    options = UNVALIDATED | {"validation": ValidationSettings(questions=8)}
+    stage = Stage(training.actors, tiny.ListSearcher())
+    asyncio.run(practise(training, stage, 0, config, questions=QUESTIONS, **options))
+    said = "validation.share=0.1 of 4 questions is fewer than 8"
+    assert training.notes == [f"iteration 1: no question is held back to validate: {said}"]
+
+
 @pytest.mark.parametrize(("unbiased", "expected"), [(False, 1.0), (True, math.sqrt(0.5))])
 def test_a_right_and_a_wrong_attempt_by_hand(unbiased, expected):
     """Rewards of 1 and 0 are 0.5 from their mean; their deviation is 0.5 with n, sqrt(0.5) with n - 1."""

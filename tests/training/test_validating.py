@@ -138,5 +138,8 @@ def test_senseless_settings_are_refused(settings, says):
 
 
 def test_what_a_dry_run_says():
-    assert "64 questions held back, at most 10% of all" in plan_validation(ValidationSettings())[1]
-    assert "the last checkpoint counts" in plan_validation(ValidationSettings(questions=0))[1]
+    assert "at most 64 questions held back, 10% of all or fewer" in plan_validation(1000, ValidationSettings())[1]
+    assert plan_validation(80, ValidationSettings())[1].startswith("at most 8 questions held back")
+    assert plan_validation(1000, ValidationSettings(questions=0))[1] == "none; the last checkpoint counts"
+    said = "none, as validation.share=0.1 of 32 questions is fewer than 8; the last checkpoint counts"
+    assert plan_validation(32, ValidationSettings(questions=8))[1] == said

@@ -225,6 +225,15 @@ def test_what_is_cut_off_is_not_found(place):
         assert all(evidence.text in seen for evidence in episode.task.question.evidence)
 
 
+def test_the_option_that_episodes_lacked_is_named_and_no_fewer_facts_than_one(place):
+    """A larger limit of another kind would not help."""
+    limits = Limits(turn_tokens=8, sequence_tokens=40_000, tool_response_tokens=6000)
+    for facts, fewer in (((1,), ""), ((0, 1), ", or fewer facts such as --facts 1")):
+        with pytest.raises(BadInput, match=r"\(most frequent reason: limit: turn_tokens\)") as caught:
+            play(place, roles=("solver",), num_episodes=2, fact_ratio=facts, limits=limits)
+        assert caught.value.hint == f"a larger --turn-tokens{fewer}"
+
+
 def test_the_evaluation_family_is_refused(place, tmp_path):
     _, index, renderer = place
     world = generate_world(1, 200, "evaluation")

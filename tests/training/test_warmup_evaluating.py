@@ -350,7 +350,10 @@ def test_turns_are_counted_by_dialect():
         refuse_few_turns(plan, Limits(max_turns=2), {"evalact": 5})
     with pytest.raises(BadInput, match="needs 3 turns for 2 facts") as raised:  # not the 2 turns that 1 fact needs
         refuse_few_turns(plan_lessons(("solver",), 2, (1, 1)), Limits(max_turns=1))
-    assert raised.value.hint.startswith("--max-turns 3, or fewer facts")
+    assert raised.value.hint == "--max-turns 3, or fewer facts such as --facts 1"
+    with pytest.raises(BadInput, match="needs 2 turns for 1 fact,") as raised:
+        refuse_few_turns(plan_lessons(("solver",), 2, (1,)), Limits(max_turns=1))
+    assert raised.value.hint == "--max-turns 2"
     assert allow_turns(Limits(max_turns=4), {"evalact": 5}, "evalact").max_turns == 5
     assert allow_turns(Limits(max_turns=4), {"evalact": 5}, "drzero").max_turns == 4
 

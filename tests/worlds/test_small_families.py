@@ -71,8 +71,9 @@ def test_its_facts_can_be_said_in_reports(family: str) -> None:
 
 @small
 def test_what_such_a_world_does_not_have_is_refused(family: str) -> None:
-    with pytest.raises(BadInput, match=f"of the {family} family must have 200 to 1000 articles, not 1001"):
+    with pytest.raises(BadInput, match=f"of the {family} family must have 200 to 1000 articles, not 1001") as caught:
         generate_world(7, 1001, family)
+    assert caught.value.hint == "--articles 1000"  # of `quaere world`, and of `quaere warmup`
     with pytest.raises(BadInput, match="from 1 to 1"):
         generate_world(7, 200, family).questions(5, facts=(2,))
     full = generate_world(48, 1000, family)  # its last names take more than 200 draws

@@ -21,12 +21,13 @@ from quaere.api.search_function import FunctionSearcher, SearchFunction
 from quaere.dialects.notes import Notes, find_notes, find_role, use_role
 from quaere.dialects.registry import FROM_MEMORY, SolverDialectName
 from quaere.errors import BadInput
+from quaere.policies.catalogue import absolute_name
 from quaere.recipes.registry import Recipe, find_recipe
 from quaere.runs import Run as Store
 from quaere.runs import list_runs, runs_root
 from quaere.runs.checkpoints import Which
 from quaere.search.index import open_index
-from quaere.search.searcher import Searcher
+from quaere.search.searcher import Searcher, is_folder
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
 from quaere.training.exports import export_role
 from quaere.training.health import check_learned
@@ -187,7 +188,7 @@ class ConfigOptions(Struct, frozen=True):
             given["prompts"] = notes.style
         if notes.abstention and _may_abstain(config) is not None and self.preset != "paper":
             given["solver.abstention.allowed"] = True
-        return load(given=given)
+        return settle_paths(load(given=given))
 
     def _find_questions(self, recipe: Recipe) -> str:
         """The questions: a file or data set as given, a run by its directory, so that it is found from anywhere."""
@@ -200,6 +201,27 @@ class ConfigOptions(Struct, frozen=True):
             )
         assert self.questions is not None
         return find_source(self.questions, runs_root(self.runs))
+
+
+def settle_paths(config: Any) -> Any:
+    """The config with absolute paths of what is here, so that its run can be resumed and exported from any directory.
+
+    Questions are left out: a run keeps a copy of them.
+    """
+    from quaere.training.proposals import ProposerConfig
+
+    config = structs.replace(config, model=absolute_name(config.model), index=_absolute(config.index))
+    proposer = getattr(config, "proposer", None)
+    if not isinstance(proposer, ProposerConfig):
+        return config
+    hardening = structs.replace(proposer.hardening, examiner=absolute_name(proposer.hardening.examiner))
+    proposer = structs.replace(proposer, held_back=_absolute(proposer.held_back), hardening=hardening)
+    return structs.replace(config, proposer=proposer)
+
+
+def _absolute(place: str) -> str:
+    path = Path(place).expanduser()
+    return str(path.resolve()) if place and path.exists() else place
 
 
 def _may_abstain(config: Any) -> bool | None:
@@ -259,18 +281,43 @@ def expect_time(recipe: str, model: str, runs: str | Path | None) -> str:
 
 
 class Stopped(Struct, frozen=True):
-    """A run that was stopped, open for writing, with what it takes to go on.
+    """A run that was stopped, with what it takes to go on: the config that it had, and the one to go on with.
 
-    Stopped(recipe=Recipe(...), config=DrZeroConfig(...), store=Run(...), writers=("tensorboard",))
+    Stopped(path=Path("runs/a"), recipe=Recipe(...), before=DrZeroConfig(...), config=DrZeroConfig(...), writers=())
     """
 
+    path: Path
     recipe: Any
+    before: Any
     config: Any
-    store: Any
     writers: tuple[str, ...]  # the metric writers it began with
+    store: Any = None  # open for writing if the run goes on
+
+    @property
+    def plannable(self) -> Any:
+        """The config for a dry run, which reads the run's copy of its questions: their source may be gone."""
+        from quaere.training.given import GIVEN, QUESTIONS
+
+        if self.recipe.takes_questions:
+            return structs.replace(self.config, questions=str(self.path / QUESTIONS))
+        if not self.recipe.given(self.config):
+            return self.config
+        generation = structs.replace(self.config.generation, given=str(self.path / GIVEN))
+        return structs.replace(self.config, generation=generation)
 
 
-def open_stopped(
+def open_stopped(path: Path, options: ConfigOptions, *, writers: Sequence[str] = (), **how: Any) -> Stopped:
+    """Open a training run to go on with it, and store its changed settings; `how` is that of `read_stopped`."""
+    found = read_stopped(path, options, writers=writers, **how)
+    store = Store.open(path, write=True)
+    if found.config != found.before:
+        store.replace_config(config_to_yaml(found.config))
+    if added := [name for name in dict.fromkeys(writers) if name not in found.writers]:
+        store.change_settings({"writers": [*found.writers, *added]})  # for the next time it is resumed
+    return structs.replace(found, store=store)
+
+
+def read_stopped(
     path: Path,
     options: ConfigOptions,
     *,
@@ -279,7 +326,7 @@ def open_stopped(
     writers: Sequence[str] = (),
     has_function: bool = False,
 ) -> Stopped:
-    """Open a training run to go on with it. Settings or documents that have changed are refused without `force`."""
+    """Check that a training run can go on like this; settings or documents that have changed only with `force`."""
     with Store.open(path) as stored:
         if stored.info.kind != "evolve":
             raise BadInput(
@@ -301,11 +348,11 @@ def open_stopped(
         raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
     if found.given(config) != found.given(before):
         raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
-    # Where a server is now is not a config change.
-    in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
-    if config.engine.url and before.engine.url:
-        in_place = structs.replace(in_place, engine=structs.replace(config.engine, url=before.engine.url))
-    changes = diff_configs(before, in_place)
+    changes = _find_changes(settle_paths(before), config)
+    _refuse_fixed(changes)
+    if config.index and is_folder(config.index) and not Path(config.index).exists():
+        said = f"the index of the run is not here: {config.index}"
+        raise BadInput(said, hint=f"quaere evolve --resume {path} --index DIR --force, with its place now")
     found.check(config)
     if open_index(Path(config.index)).fingerprint != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
@@ -314,12 +361,27 @@ def open_stopped(
             f"the config has changed: {'; '.join(changes)}", hint="add --force to resume with the changed config"
         )
     check_writers(writers)
-    store = Store.open(path, write=True)
-    if config != before:
-        store.replace_config(config_to_yaml(config))
-    if added := [name for name in dict.fromkeys(writers) if name not in remembered]:
-        store.change_settings({"writers": [*remembered, *added]})  # for the next time it is resumed
-    return Stopped(found, config, store, remembered)
+    return Stopped(path, found, before, config, remembered)
+
+
+# Which weights a checkpoint has, and in what form; `judge` is that of recipes that write reports.
+_FIXED = ("adapter.", "trainer.kind:", "evaluator.weights:", "judge:")
+
+
+def _refuse_fixed(changes: Sequence[str]) -> None:
+    for name, _, change in (line.partition(": ") for line in changes if line.startswith(_FIXED)):
+        raise BadInput(
+            f"{name} of a run cannot be changed, as its weights depend on it: {change}",
+            hint="resume without it, or start another run",
+        )
+
+
+def _find_changes(before: Any, config: Any) -> list[str]:
+    """One line per setting that has changed; where a server is now is not a change of the config."""
+    in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
+    if config.engine.url and before.engine.url:
+        in_place = structs.replace(in_place, engine=structs.replace(config.engine, url=before.engine.url))
+    return diff_configs(before, in_place)
 
 
 async def train_to_end(

@@ -32,7 +32,7 @@ from quaere.api.checked_questions import read_checked, summarise, write_checked,
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
 from quaere.api.learned import Learned, count_solver_steps, describe_questions, draw_kinds, find_gain, find_index
-from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan
+from quaere.api.learning_plan import HELD, Plan, fit_steps, naming_form, obtain_plan, store_plan
 from quaere.api.learning_request import ask_for
 from quaere.api.learning_times import Answered
 from quaere.api.printing import Progress, count, format_duration, no_progress
@@ -284,7 +284,8 @@ class Learning:
             self.progress("teaching the form", step.step, step.num_steps, f"loss {step.loss:.3f}")
 
         given: dict[str, Any] = {"settings": self.plan.form_settings(), "on_step": tell, "on_note": self.note}
-        warmup(self.plan.recipe, model=self.plan.model, out=path, **given)
+        with naming_form():
+            warmup(self.plan.recipe, model=self.plan.model, out=path, **given)
 
     def _reinforce(self) -> None:
         told: dict[str, Any] = {"on_step": self._tell_step, "on_note": self.note}

@@ -8,8 +8,10 @@ Steps are decided a second time, by what the first evaluation measured (`fit_ste
 """
 
 import math
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -269,7 +271,9 @@ def make_plan(asked: Asked, out: Path) -> Plan:
     plan.writer_settings().check()
     _check_trainer(plan)
     if plan.teaches_form or form:
-        check_lessons(make_settings({**plan.form_settings(), "recipe": asked.recipe, "model": asked.model, "out": out}))
+        form_of = {"recipe": asked.recipe, "model": asked.model, "out": out}
+        with naming_form():
+            check_lessons(make_settings({**plan.form_settings(), **form_of}))
     plan = structs.replace(plan, machine=_estimate(plan, recipe, asked.command(out)))
     if "solver.steps" in own:
         return plan
@@ -281,6 +285,30 @@ def make_plan(asked: Asked, out: Path) -> Plan:
         said = f"in {asked.minutes:.3g} minutes there is time for {count(steps, 'step')} of {asked.recipe} here"
         raise BadInput(said, hint=f"--minutes {math.ceil(least)}, or a smaller --model")
     return structs.replace(plan, steps=min(steps, _MOST_STEPS))
+
+
+_WARMUP_OPTION = re.compile(
+    r"--(max-turns|turn-tokens|sequence-tokens|tool-response-tokens|facts|proposer-hops)(?: (\d+(?:,\d+)*))?"
+)
+
+
+@contextmanager
+def naming_form() -> Iterator[None]:
+    """Context in which a hint at an option of `quaere warmup` names the setting that `learn` has for it.
+
+    "--max-turns 3, or fewer facts such as --facts 1,1" becomes
+    "--set form.max_turns=3, or fewer facts such as --set form.facts=[1,1]"
+    """
+
+    def rename(found: re.Match[str]) -> str:
+        option, value = found[1], found[2] or "N"
+        shown = f"[{value}]" if option in ("facts", "proposer-hops") else value
+        return f"--set {FORM}{option.replace('-', '_')}={shown}"
+
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(str(error), hint=_WARMUP_OPTION.sub(rename, error.hint)) from error
 
 
 def fit_steps(plan: Plan, episode_s: float, left_s: float) -> Plan:

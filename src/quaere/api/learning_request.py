@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.errors import BadInput
-from quaere.policies.catalogue import CATALOGUE, lasting_name
+from quaere.policies.catalogue import absolute_name
 from quaere.runs.config_yaml import read_settings
 
 FORM, WRITER = "form.", "writer."  # settings of these stages; all others are the recipe's
@@ -66,7 +66,7 @@ def ask_for(
     read = {} if config is None else read_settings(Path(config).expanduser())
     return Asked(
         sources=tuple(str(Path(source).expanduser().absolute()) for source in given),
-        model=str(model) if str(model) in CATALOGUE else lasting_name(str(model)),
+        model=absolute_name(str(model)),
         questions="" if questions is None else str(Path(questions).expanduser().absolute()),
         settings=_spread(read) | _spread(settings or {}),
         **how,

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from quaere.errors import BadInput
 from quaere.policies.catalogue import BLANK
 from quaere.rollout.question_files import is_hub
-from quaere.setting_types import Count, File, Folder, Number, check_positive
+from quaere.setting_types import Count, File, Folder, Number, check_positive, describe_type, fields_of, shorten
 from quaere.warmup.dialects import Dialect, needed_turns, scores_searches
 
 if TYPE_CHECKING:
@@ -226,7 +226,16 @@ def make_settings(given: Mapping[str, object]) -> WarmupSettings:
             return Path(value)
         raise TypeError(f"Expected a path, got {type(value).__name__}")
 
-    try:
-        return msgspec.convert(given, WarmupSettings, dec_hook=read_path)
-    except msgspec.ValidationError as error:
-        raise BadInput(f"a warm-up cannot be set like this: {error}") from error
+    for field in fields_of(WarmupSettings):
+        if field.name not in given:
+            continue
+        try:
+            msgspec.convert(value := given[field.name], field.type, dec_hook=read_path)
+        except msgspec.ValidationError as error:
+            right = describe_type(msgspec.inspect.type_info(field.type))
+            usual = field.default if isinstance(field.default, int | float | str | tuple) else None
+            raise BadInput(
+                f"{field.name} of a warm-up must be {right}, not {shorten(value)}",
+                hint="see quaere warmup --help" if usual is None else f"such as {field.name}={usual!r}",
+            ) from error
+    return msgspec.convert(given, WarmupSettings, dec_hook=read_path)

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from quaere.api.evolution import ConfigOptions, create_store, expect_time, open_stopped, train_to_end
+from quaere.api.evolution import ConfigOptions, create_store, expect_time, open_stopped, read_stopped, train_to_end
 from quaere.cli.options import Flag, JsonOption, Repeated, RunsFolder, command, named_run, read_options
 from quaere.cli.progress_view import open_reporter
 from quaere.cli.terminal import interruptible
@@ -15,6 +15,7 @@ from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, Recipe, find_recipe
 from quaere.runs import Run
+from quaere.runs.checkpoints import find_checkpoints
 from quaere.setting_types import File
 from quaere.training.progress import WRITERS, accept_stop, check_writers
 
@@ -52,19 +53,14 @@ class EvolveOptions(JsonOption):
 
 def _run(args: argparse.Namespace) -> None:
     if args.resume:
-        found = open_stopped(
-            named_run(args, args.resume), _options(args), recipe=args.recipe, force=args.force, writers=args.writer
-        )
-        _train(found.recipe, found.config, found.store, args, found.writers)
+        _resume(args)
         return
     if not args.recipe:
         raise BadInput("name a recipe or a run to resume", hint=f"quaere evolve {RECIPES[0]} --index DIR --model M")
     recipe = find_recipe(args.recipe)
     config = _options(args).load(recipe)
     if args.print_config:
-        from quaere.training.config import config_to_commented_yaml
-
-        print(config_to_commented_yaml(config), end="")
+        _print_config(config)
         return
     recipe.check(config)
     check_writers(args.writer)
@@ -72,6 +68,21 @@ def _run(args: argparse.Namespace) -> None:
         _print_plan(recipe, config, args)
         return
     _train(recipe, config, create_store(recipe, config, out=args.out, runs=args.runs, writers=args.writer), args)
+
+
+def _resume(args: argparse.Namespace) -> None:
+    path, options = named_run(args, args.resume), _options(args)
+    how: dict[str, Any] = {"recipe": args.recipe, "force": args.force, "writers": args.writer}
+    if not (args.print_config or args.dry_run):
+        found = open_stopped(path, options, **how)
+        _train(found.recipe, found.config, found.store, args, found.writers)
+        return
+    stopped = read_stopped(path, options, **how)
+    if args.print_config:
+        _print_config(stopped.config)
+        return
+    steps = [found.step for found in find_checkpoints(path / "checkpoints")]
+    _print_plan(stopped.recipe, stopped.plannable, args, ("goes on", f"after step {max(steps, default=0)}"))
 
 
 fill = command(
@@ -102,8 +113,14 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, re
         asyncio.run(train_to_end(recipe, config, store, reporter, args.writer, remembered, then=then))
 
 
-def _print_plan(recipe: Recipe, config: Any, args: argparse.Namespace) -> None:
-    lines = [*recipe.plan(config), ("time", expect_time(recipe.name, config.model, args.runs))]
+def _print_config(config: Any) -> None:
+    from quaere.training.config import config_to_commented_yaml
+
+    print(config_to_commented_yaml(config), end="")
+
+
+def _print_plan(recipe: Recipe, config: Any, args: argparse.Namespace, *more: tuple[str, str]) -> None:
+    lines = [*recipe.plan(config), *more, ("time", expect_time(recipe.name, config.model, args.runs))]
     if args.json:
         print(json.dumps(dict(lines)))
         return

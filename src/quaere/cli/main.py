@@ -7,7 +7,6 @@ import select
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -16,7 +15,7 @@ from quaere.api.background import set_library_defaults
 from quaere.cli.terminal import INTERRUPTED, printable_line, say_line, show_warnings
 from quaere.disk import DISK_ERRORS
 from quaere.endpoint import refuse_login
-from quaere.errors import BadInput, QuaereError, catch_missing_libraries, catch_out_of_memory
+from quaere.errors import BadInput, QuaereError, catch_missing_libraries, catch_out_of_memory, find_nearest
 
 # The commands, in the order of the help, with their lines there. A module of this name has the command's `fill`.
 COMMANDS = {
@@ -72,8 +71,8 @@ def check_command(argv: Sequence[str]) -> None:
     typed = next((word for word in argv if not word.startswith("-")), None)
     if typed is None or typed in names:
         return
-    near = get_close_matches(typed.lower().replace("_", "-"), names, 1)
-    meant = f"did you mean {near[0]}?" if near else "quaere --help lists what there is"
+    near = find_nearest(typed.lower().replace("_", "-"), names)
+    meant = f"did you mean {near}?" if near else "quaere --help lists what there is"
     raise BadInput(f"there is no command {typed[:40]!r}: {meant}")
 
 
@@ -204,8 +203,8 @@ class Parser(argparse.ArgumentParser):
 
     @staticmethod
     def _suggest(name: str, names: Iterable[str]) -> str:
-        near = get_close_matches(name, list(names), 1)
-        return f": did you mean {near[0]}?" if near else ""
+        near = find_nearest(name, names)
+        return f": did you mean {near}?" if near else ""
 
 
 def walk_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

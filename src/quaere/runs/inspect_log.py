@@ -41,7 +41,7 @@ def write_inspect_log(run: RunReader, out: Path, *, step: int | None = None, pha
     """
     rows = run.index(step=step, phase=phase)
     if not rows:
-        raise BadInput(f"run {run.info.id} has no such episodes", hint=f"quaere runs show {run.info.id} --episodes")
+        raise BadInput(f"run {run.info.id} has no such episodes", hint=f"{run.show_command} --episodes")
     head = {
         "version": _LOG_VERSION,
         "status": _STATUS[run.state().name],

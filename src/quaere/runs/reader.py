@@ -10,6 +10,7 @@ import fnmatch
 import heapq
 import json
 import math
+import shlex
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,7 +78,7 @@ class RunReader:
             return read_regular(self.path / CONFIG).decode()  # bytes, so that line endings are not converted
         except FileNotFoundError as error:
             said = f"run {self.info.id} has no {CONFIG}: it is of kind {self.info.kind}"
-            raise BadInput(said, hint=f"quaere runs show {self.info.id}") from error
+            raise BadInput(said, hint=self.show_command) from error
         except OSError as error:
             raise BadInput(f"{self.path / CONFIG} cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -171,12 +172,17 @@ class RunReader:
             for row in members:
                 yield self._decode(lines, row)
 
+    @property
+    def show_command(self) -> str:
+        """The command that shows the run; by its path, as its folder may have another name than its id."""
+        return f"quaere runs show {shlex.quote(str(self.path))}"
+
     def episode(self, id: str) -> Episode:
         """The episode with this id, reading only the frame that holds it; raises BadInput if there is none."""
         for row in self._select(EpisodeFilter(id=id)):
             return self._decode(read_frame(self.path / EPISODES, Frame(*_place(row))), row)
         known = [known for (known,) in self._query("SELECT id FROM episodes")]
-        hint = nearest_hint(id, known, f"quaere runs show {self.info.id}")
+        hint = nearest_hint(id, known, self.show_command)
         raise BadInput(f"run {self.info.id} has no episode {id}", hint=hint)
 
     def episode_row(self, id: str) -> EpisodeRow | None:
@@ -213,7 +219,7 @@ class RunReader:
         for pattern in patterns:
             matching = fnmatch.filter(names, pattern)
             if not matching:
-                hint = nearest_hint(pattern, names, f"quaere runs show {self.info.id} --metrics '*'")
+                hint = nearest_hint(pattern, names, f"{self.show_command} --metrics '*'")
                 raise BadInput(f"run {self.info.id} has no metric {pattern}", hint=hint)
             found |= {name: self.metrics(name) for name in matching if name not in found}
         return found

@@ -30,13 +30,12 @@ from msgspec import NODEFAULT, Struct, inspect, structs
 from quaere.dialects.registry import SOLVER_DIALECTS, find_dialect
 from quaere.dialects.roles import DialectSettings
 from quaere.endpoint import refuse_login
-from quaere.errors import BadInput
+from quaere.errors import NEAR, BadInput, find_nearest
 from quaere.runs.config_yaml import parse_settings, parse_yaml, read_settings, write_yaml
 from quaere.setting_types import MAX_SHOWN, check_value, describe_type, fields_of, is_section, read_attributes, shorten
 
 T = TypeVar("T", bound=Struct)
 
-_NEAR = 0.6  # minimum similarity of a name to be suggested
 # Settings that never had an effect and are gone; stored configs still name them.
 _GONE = ("learner.loss", "learner.epsilon")
 
@@ -63,7 +62,9 @@ def load_config(
     read = {} if file is None else read_settings(file)
     given = {key: value for key, value in given.items() if value is not None}
     settings = _settings(schema, [chosen, read, given, *map(_split_assignment, assignments), overrides])
-    values = _flatten(settings, chosen) | _flatten(settings, read, source=f"{file}: ") | _flatten(settings, given)
+    others = _sections_of_others(settings, read)
+    values = _flatten(settings, chosen) | _flatten(settings, read, source=f"{file}: ", without=others)
+    values |= _flatten(settings, given)
     for assignment in assignments:
         values |= _read_assignment(settings, assignment)
     values |= _flatten(settings, overrides)
@@ -134,6 +135,23 @@ def _look_up(layer: Mapping[Any, object], key: str) -> object:
     return None
 
 
+def _sections_of_others(settings: Mapping[str, Any], layer: Mapping[Any, object]) -> tuple[str, ...]:
+    """Sections of a dialect's own settings in a layer whose dialect a later one replaces: they mean nothing then.
+
+    _sections_of_others(settings of a tool-call solver, {"solver": {"dialect": "evalact"}}) == ("solver.evaluation.",)
+    """
+    found = []
+    for key, kind in settings.items():
+        dialect = _look_up(layer, f"{key.rpartition('.')[0]}.dialect") if _is_of_dialect(kind) else None
+        if dialect in SOLVER_DIALECTS and find_dialect(str(dialect), "solver").settings is not kind:
+            found.append(f"{key}.")
+    return tuple(found)
+
+
+def _is_of_dialect(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, DialectSettings)
+
+
 def _nested(config: Struct) -> dict[str, Any]:
     """The settings as nested mappings, without the section of a dialect that has no settings."""
     values = {field.name: getattr(config, field.name) for field in fields_of(type(config))}
@@ -172,8 +190,8 @@ def _default_of(field: structs.FieldInfo) -> Any:
 def _choose(presets: Mapping[str, Mapping[str, object]], name: str) -> Mapping[str, object]:
     if name in presets:
         return presets[name]
-    near = difflib.get_close_matches(name, presets, n=1, cutoff=_NEAR)
-    meant = f"did you mean {near[0]}? " if near else ""
+    near = find_nearest(name, presets)
+    meant = f"did you mean {near}? " if near else ""
     raise BadInput(f"unknown preset {name!r}: {meant}There are {', '.join(presets) or 'none'}")
 
 
@@ -211,20 +229,28 @@ def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, 
 
 
 def _flatten(
-    settings: Mapping[str, Any], layer: Mapping[Any, object], *, prefix: str = "", source: str = ""
+    settings: Mapping[str, Any],
+    layer: Mapping[Any, object],
+    *,
+    prefix: str = "",
+    source: str = "",
+    without: tuple[str, ...] = (),
 ) -> dict[str, object]:
-    """Checked values by dotted name, from a mapping that may be nested and may itself have dotted names."""
+    """Checked values by dotted name, from a mapping that may be nested and may itself have dotted names.
+
+    Settings that begin with one of `without` are left out.
+    """
     found: dict[str, object] = {}
     for name, value in layer.items():
         key = f"{prefix}{name}"
-        if source and key.endswith(_GONE):
+        if (source and key.endswith(_GONE)) or f"{key}.".startswith(without):
             continue
         if key not in settings:
             raise BadInput(source + _unknown(settings, key))
         if not is_section(settings[key]):
             new = {key: check_value(settings[key], value, source + key)}
         elif isinstance(value, Mapping):
-            new = _flatten(settings, value, prefix=f"{key}.", source=source)
+            new = _flatten(settings, value, prefix=f"{key}.", source=source, without=without)
         elif value is None:  # a section whose every line is commented out
             new = {}
         else:
@@ -240,7 +266,10 @@ def _flatten(
 
 def _unknown(settings: Mapping[str, Any], key: str) -> str:
     shown = key if len(key) <= MAX_SHOWN and key.isprintable() else shorten(key)
-    near = _nearest(settings, key[:200])
+    near, section = _nearest(settings, key[:200]), key.rpartition(".")[0]
+    if _is_of_dialect(settings.get(section)) and not near.startswith(f"{section}."):
+        owner = f"{section.rpartition('.')[0]}.dialect"
+        return f"unknown setting {shown}: it is not of the dialect that {owner} names; leave it out"
     return f"unknown setting {shown}" + (f": did you mean {near}?" if near else "")
 
 
@@ -260,7 +289,7 @@ def _nearest(settings: Mapping[str, Any], key: str) -> str:
     scores = {name: score(name) for name in settings}
     # For equal scores, max returns the first in the schema.
     best = max(scores, key=lambda name: scores[name][0] + scores[name][1] / 4, default="")
-    return best if best and scores[best][0] >= _NEAR else ""
+    return best if best and scores[best][0] >= NEAR else ""
 
 
 def _likeness(a: str, b: str) -> float:

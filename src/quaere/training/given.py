@@ -403,13 +403,14 @@ async def train_practice(
 def plan_practice(config: PracticeConfig) -> list[tuple[str, str]]:
     """Lines of a dry run: the phases, and the maximum cost of a step."""
     answered = not config.solver.abstention.allowed
-    num_questions = count_training(config, len(read_source(config.questions, answered=answered)))
+    num_given = len(read_source(config.questions, answered=answered))
+    num_questions = count_training(config, num_given)
     solver, num_steps = config.solver, count_steps(config, num_questions)
     batch = min(solver.batch, num_questions)
     num_tokens = batch * solver.attempts * solver.limits.sequence_tokens
     return [
         ("questions", f"{num_questions}, each seen {num_steps * batch / num_questions:.3g} times"),
-        plan_validation(config.validation),
+        plan_validation(num_given, config.validation),
         (
             "solver",
             f"{solver.dialect}, at most {solver.limits.max_turns} turns and {solver.limits.max_searches} searches",

@@ -198,7 +198,11 @@ _CONDITIONS = (
             role=role,
         )
         for role, remedy in (
-            ("", "let generation.attempts=5 drop the questions that are never or always solved"),
+            (
+                "",
+                "raise solver.attempts, or leave out questions that are never or always solved (where a proposer "
+                "writes them, generation.attempts=5 does)",
+            ),
             ("proposer", "raise proposer.attempts or proposer.batch, so that rewards can differ"),
             ("actor", "raise solver.attempts, or warm the model up if assessments cannot be read"),
         )
@@ -329,8 +333,11 @@ def _warmup_hint(recipe: str, model: str) -> str:
 def check_learned(store: Run, recipe: str, model: str, *, writes_questions: bool) -> None:
     """Raise TrainingStopped if a finished run changed no weight and, if it writes questions, kept none.
 
-    A run on given questions whose attempts all had equal rewards is accepted if its model follows the protocol.
+    A run on given questions whose attempts all had equal rewards is accepted if its model follows the protocol, and a
+    run without steps (`epochs=0`) as it is.
     """
+    if not store.last_step():
+        return
     if any(metric.value > 0 for metric in store.metrics(_LEARNED)):
         return
     if writes_questions and store.curriculum():

@@ -339,12 +339,16 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, dtype: str) -> None:
     save_file(cast, path)
 
 
+_SAME_MODEL = "resume with the model that the run began with: --model M --force"
+
+
 def load_weights(model: Any, folder: Path, adapter: str = "") -> None:
     """Load weights written by `save_weights` into the model they came from."""
     if adapter:
         from peft import set_peft_model_state_dict
 
-        set_peft_model_state_dict(model, load_file(folder / WEIGHTS), adapter_name=adapter)
+        with _refusing_misfits(folder):
+            set_peft_model_state_dict(model, load_file(folder / WEIGHTS), adapter_name=adapter)
         return
     tensors: dict[str, Tensor] = {}
     for file in sorted(folder.glob("model*.safetensors")):  # one file, or several shards
@@ -353,8 +357,20 @@ def load_weights(model: Any, folder: Path, adapter: str = "") -> None:
     missing = set(model.state_dict()) - set(tensors)
     stray = missing - set(getattr(model, "all_tied_weights_keys", None) or ())
     if stray:
-        raise BadInput(f"{folder} has no weights for {', '.join(sorted(stray)[:3])}: it belongs to another model")
-    model.load_state_dict(tensors, strict=False)
+        said = f"{folder} has no weights for {', '.join(sorted(stray)[:3])}: it belongs to another model"
+        raise BadInput(said, hint=_SAME_MODEL)
+    with _refusing_misfits(folder):
+        model.load_state_dict(tensors, strict=False)
+
+
+@contextlib.contextmanager
+def _refusing_misfits(folder: Path) -> Iterator[None]:
+    """Context in which weights of other shapes, or none, are a BadInput and not an error of torch in many lines."""
+    try:
+        yield
+    except (RuntimeError, FileNotFoundError) as error:
+        said = f"the weights in {folder} do not fit the model: they belong to another model"
+        raise BadInput(said, hint=_SAME_MODEL) from error
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

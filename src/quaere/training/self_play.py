@@ -13,13 +13,13 @@ from quaere.rewards.answers import normalise_answer
 from quaere.rewards.proposer import FORMAT_WEIGHT
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeInt, PositiveInt
-from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
+from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, read_source, take_given
 from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.proposals import GRPO_ROLLOUTS, ProposerConfig
 from quaere.training.rollouts import Stage
 from quaere.training.run_setup import plan_memory
 from quaere.training.settings import HardeningConfig, RunConfig, ValidationSettings, check_hops, check_limits, check_run
-from quaere.training.solver_phase import SolverConfig, check_solver, plan_validation
+from quaere.training.solver_phase import SolverConfig, check_solver, count_held_back, plan_validation
 from quaere.training.step import Step, mean_of
 from quaere.training.training_run import TrainingRun
 
@@ -260,6 +260,8 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
         if proposer.is_hardening
         else plan_given(generation.given, generation.given_again)
     )
+    most = candidates + (len(read_source(generation.given)) if generation.given else 0)  # of an iteration's curriculum
+    is_endless = bool(config.stop_after) and not count_held_back(most, config.validation)
     return [
         ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),
         (
@@ -278,7 +280,8 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
             f"episodes, {solver_tokens:,} tokens at most",
         ),
-        plan_validation(config.validation),
+        plan_validation(most, config.validation),
+        *([("stop_after", "never: no iteration has enough questions to validate")] if is_endless else []),
         *plan_memory(config, (config.proposer, config.solver)),
     ]
 

@@ -227,6 +227,9 @@ async def practise(
                 f"iteration {iteration + 1}: the questions ({len(questions)}) last for {num_steps} of {config.steps} "
                 f"steps with solver.max_draws={config.max_draws}; the other steps are skipped"
             )
+        if step.number == 0 and validation.questions and not wanted:
+            few = _too_few(len(questions), validation)
+            training.reporter.note(f"iteration {iteration + 1}: no question is held back to validate: {few}")
         if step.number == 0 and len(held_back) < wanted:
             training.reporter.note(
                 f"iteration {iteration + 1}: {len(held_back)} questions are held back to validate, not {wanted}: "
@@ -282,6 +285,10 @@ def measure_solver(
 
 
 # ---------------------------------------------------------------------------------------------------------- validation
+
+
+def _too_few(num_questions: int, settings: ValidationSettings) -> str:
+    return f"validation.share={settings.share:g} of {num_questions} questions is fewer than {MIN_VALIDATION}"
 
 
 def count_held_back(num_questions: int, settings: ValidationSettings) -> int:
@@ -384,12 +391,18 @@ def score_answer(episode: Episode) -> dict[str, float]:
     return scores if accepted else {**scores, UNANSWERABLE: 1.0}
 
 
-def plan_validation(settings: ValidationSettings) -> tuple[str, str]:
-    """The line of a dry run about validation."""
-    if not settings.questions:
-        return "validation", "none; the last checkpoint counts"
+def plan_validation(num_questions: int, settings: ValidationSettings) -> tuple[str, str]:
+    """The line of a dry run about validation, for at most this many questions.
+
+    plan_validation(32, ValidationSettings())
+    -> ("validation", "none, as validation.share=0.1 of 32 questions is fewer than 8; the last checkpoint counts")
+    """
+    held = count_held_back(num_questions, settings)
+    if not held:
+        why = f", as {_too_few(num_questions, settings)}" if settings.questions else ""
+        return "validation", f"none{why}; the last checkpoint counts"
     return (
         "validation",
-        f"{settings.questions} questions held back, at most {settings.share:.0%} of all, answered greedily every "
+        f"at most {held} questions held back, {settings.share:.0%} of all or fewer, answered greedily every "
         f"{settings.every} steps; the best checkpoint counts",
     )

@@ -121,6 +121,10 @@ class TrainingRun:
             return
         prune_checkpoints(self._root, self.config.checkpoints.keep)  # a kill may have come before it
         self._restore(newest)
+        if self._position > self.num_steps:
+            taken = f"{self._position} steps are taken, and the settings ask for {self.num_steps}"
+            self.reporter.note(f"{taken}: none is left to take, and none is undone")
+            return
         self.reporter.note(f"going on after step {self._position} of {self.num_steps}")
 
     async def iterate(

@@ -310,10 +310,11 @@ async def play_oracle(
                     num_kept += 1
                     on_episode(episode)
             if num_kept < portion.num:
+                reason = played.dropped.most_common(1)[0][0]
                 raise BadInput(
                     f"only {num_kept} of {portion.num} {portion.name} passed the checks "
-                    f"(most frequent reason: {played.dropped.most_common(1)[0][0]})",
-                    hint=f"more --max-turns, --tool-response-tokens or --sequence-tokens, or {_fewer(portion)}",
+                    f"(most frequent reason: {reason})",
+                    hint=_LARGER.get(reason, _ANY_LARGER) + _fewer(portion),
                 )
     finally:
         await searcher.close()
@@ -341,19 +342,29 @@ def refuse_few_turns(plan: Sequence[Portion], limits: Limits, turn_limits: Mappi
         needed = needed_turns(part.dialect, part.searches)
         allowed = allow_turns(limits, turn_limits, part.dialect).max_turns
         if needed > allowed:
-            what, fewer = ("at least", "") if part.kind else (f"for {part.size}", f", or {_fewer(part)}")
+            what = "at least" if part.kind else f"for {part.size}"
             raise BadInput(
                 f"a {part.role} of {part.dialect} needs {needed} turns {what}, and {allowed} are allowed",
-                hint=f"--max-turns {needed}{fewer}",
+                hint=f"--max-turns {needed}{_fewer(part)}",
             )
         if part.searches > limits.max_searches:
             raise BadInput(
                 f"a {part.role} of {part.dialect} needs {part.searches} searches for {part.size}, and "
                 f"{limits.max_searches} are allowed",
-                hint=_fewer(part),
+                hint=_fewer(part).removeprefix(", or "),
             )
 
 
+# By the reason for which an episode was dropped, the option that would have kept it.
+_LARGER = {
+    "limit: turns": "a larger --max-turns",
+    "limit: turn_tokens": "a larger --turn-tokens",
+    "limit: sequence_tokens": "a larger --sequence-tokens or a smaller --tool-response-tokens",
+}
+_ANY_LARGER = "a larger --max-turns, --turn-tokens, --sequence-tokens or --tool-response-tokens"
+
+
 def _fewer(part: Portion) -> str:
-    option = "hops such as --proposer-hops" if part.role == "proposer" else "facts such as --facts"
-    return f"fewer {option} 1,1"
+    """The end of a hint: the largest weights with fewer facts or hops; "" if there are none."""
+    number, option = (part.hops, "hops such as --proposer-hops") if part.hops else (part.facts, "facts such as --facts")
+    return f", or fewer {option} {','.join('1' * (number - 1))}" if number > 1 else ""

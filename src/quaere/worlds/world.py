@@ -99,7 +99,7 @@ def generate_world(seed: int, num_articles: int, family: str = "evaluation") -> 
     if not MIN_ARTICLES <= num_articles <= most:
         raise BadInput(
             f"a world of the {family} family must have {MIN_ARTICLES} to {most} articles, not {num_articles}",
-            hint=f"quaere world --articles {min(max(num_articles, MIN_ARTICLES), most)}",
+            hint=f"--articles {min(max(num_articles, MIN_ARTICLES), most)}",
         )
     if seed < 0:
         raise BadInput(f"the seed must be 0 or more, not {seed}")
