@@ -381,6 +381,19 @@ def test_an_answer_of_low_confidence_is_kept_in_json_and_not_shown_as_the_answer
     assert "Answer: Orsolya Venn" in capsys.readouterr().out
 
 
+def test_an_answer_of_low_confidence_is_no_answer_in_the_table_nor_in_the_list_of_runs(place, says, capsys, tmp_path):
+    (tmp_path / "one.jsonl").write_text(json.dumps({"id": "q0", "question": "Who built the Halm bridge?"}) + "\n")
+    says({"q0": GUESS["ask"]})
+    runs = ["--runs", str(tmp_path / "runs")]
+    asked = ["--questions", str(tmp_path / "one.jsonl"), "--index", str(place / "index"), "--model", "scripted-one"]
+    assert main(["ask", *asked, "--show", "--min-confidence", "0.5", *runs]) == 0
+    shown = capsys.readouterr().out
+    assert "Answer: not in these documents" in shown and "abstained (2 turns" in shown
+    assert main(["runs", "list", "--json", *runs]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    assert (run["num_episodes"], run["num_answered"]) == (1, 0)
+
+
 def test_a_table_counts_abstentions(place, says, capsys, tmp_path):
     rows = [{"id": f"q{n}", "question": "Who built the Halm bridge?"} for n in range(2)]
     (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
@@ -46,7 +47,7 @@ from quaere.records import (
 )
 from quaere.runs import Metric, Run, directory, find_run, list_runs, runs_root
 from quaere.runs.directory import is_locked, read_frame
-from quaere.runs.rows import Frame
+from quaere.runs.rows import EpisodeFilter, Frame
 from quaere.runs.run import ShardWriter
 
 MakeEpisode = Callable[..., Episode]
@@ -132,6 +133,40 @@ def test_filters_narrow_the_list(tmp_path: Path, make_episode: MakeEpisode) -> N
         assert [row.id for row in run.index(end="failed")] == ["d"]
         assert [episode.id for episode in run.episodes(protocol="tags", answered=True)] == ["c"]
         assert run.count_episodes() == (4, 2)
+
+
+def test_an_answer_below_the_runs_confidence_is_counted_as_an_abstention(
+    tmp_path: Path, make_episode: MakeEpisode
+) -> None:
+    """Of attempts that agree by a half, and whoever adds the episode: no metric is given here."""
+    silent = Answer("Not in these documents.", abstained=True)
+    with Run.create(tmp_path / "r", "ask", {"min_confidence": 0.5}) as run:
+        run.add_episodes(
+            [
+                make_episode("sure", agreement=0.5),
+                make_episode("unsure", agreement=0.25),
+                make_episode("silent", agreement=1.0, outcome=silent),
+                make_episode("none", outcome=None, end="turn_limit", agreement=0.25),
+            ]
+        )
+        assert run.count_episodes() == (4, 1) and run.count_all() == (4, 1, 4)
+        assert [row.id for row in run.index(answered=True)] == ["sure"]
+        assert [row.id for row in run.index() if row.is_abstained] == ["unsure", "silent"]
+        assert [group.num_answered for group in run.groups(EpisodeFilter())] == [1]
+    with Run.create(tmp_path / "other", "ask", {"min_confidence": None}) as run:
+        run.add_episode(make_episode("unsure", agreement=0.25))
+        assert run.min_confidence == 0.0 and run.count_episodes() == (1, 1)
+
+
+def test_the_phrase_is_an_answer_where_abstaining_was_not_allowed(tmp_path: Path, make_episode: MakeEpisode) -> None:
+    """Runs of earlier versions have the words alone."""
+    with Run.create(tmp_path / "r", "ask") as run:
+        run.add_episode(make_episode("a", outcome=Answer("not in these documents")))
+        assert run.count_episodes() == (1, 1) and not run.index()[0].is_abstained
+    with closing(sqlite3.connect(tmp_path / "r" / "run.db")) as database, database:
+        database.execute("UPDATE episodes SET metrics = '{}'")
+    with Run.open(tmp_path / "r") as run:
+        assert run.count_episodes() == (1, 0) and run.index()[0].is_abstained
 
 
 def test_the_best_paid_episodes_come_first(tmp_path: Path, make_episode: MakeEpisode) -> None:

@@ -220,6 +220,29 @@ def test_show_an_episode(root: Path, capsys: pytest.CaptureFixture[str], make_ep
     assert isinstance(json.loads(out)["metrics"], dict)  # and what was measured of it
 
 
+def test_an_answer_below_the_runs_confidence_is_shown_as_an_abstention(
+    root: Path, capsys: pytest.CaptureFixture[str], make_episode: MakeEpisode
+) -> None:
+    with Run.create(root / "eval-1", "eval", {"min_confidence": 0.5}) as run:
+        run.add_episodes([make_episode("sure", agreement=0.75), make_episode("unsure", agreement=0.25)])
+    call("list", "--json")
+    listed = {run["id"]: run["num_answered"] for run in json.loads(capsys.readouterr().out)}
+    assert listed == {"ask-1": 1, "eval-1": 1}
+    call("show", "eval-1")
+    rows = capsys.readouterr().out
+    assert "2 episodes, 1 answered" in rows
+    ends = {line.split()[0]: line.split()[-4] for line in rows.splitlines() if line.startswith(("sure", "unsure"))}
+    assert ends == {"sure": "answered", "unsure": "abstained"}
+    call("show", "eval-1", "unsure")
+    said = "Answer: not in these documents (it has an answer, with a confidence of 0.25, below 0.5)\nabstained (2 turns"
+    assert said in capsys.readouterr().out
+    for name, abstained in (("sure", False), ("unsure", True)):
+        call("show", "eval-1", name, "--json")
+        assert json.loads(capsys.readouterr().out)["abstained"] is abstained
+    call("show", "eval-1", "sure")
+    assert "Answer: Orsolya Venn\nanswered (2 turns" in capsys.readouterr().out
+
+
 def test_unknown_names_are_one_line_with_the_nearest(root: Path) -> None:
     with pytest.raises(BadInput, match=r"^no run ask1 in ") as caught:
         call("show", "ask1")

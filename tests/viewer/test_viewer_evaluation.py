@@ -1,10 +1,12 @@
 """Pages of evaluations: tables with intervals, and two results question by question."""
 
+import re
 import shutil
 
 import pytest
 from msgspec import structs
 
+from quaere.api.answering import score_metrics
 from quaere.cli.main import main
 from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.items import Item, write_items
@@ -15,9 +17,11 @@ from quaere.evaluation.qa.scores import (
     score_episode,
     write_evaluation,
 )
+from quaere.records import Question, SolveTask
+from quaere.rewards.abstention import ABSTENTION, hide_answers
 from quaere.runs import Run
 from quaere.viewer import evaluation_pages, page_formats
-from viewing import open_client, twin, write_eval, write_run
+from viewing import make_episode, open_client, twin, write_eval, write_run
 
 RIGHT, WRONG = "Orsolya Venn", "Someone"
 FIRST = [RIGHT] * 6 + [WRONG] * 3 + [None]
@@ -271,6 +275,60 @@ def test_abstention_has_a_table_and_a_refused_question_without_an_answer_is_righ
     assert "Unanswerable refused" in page  # no question of it has an exact match
     pair = twin(client, "/evaluations/compare?of=file:ours.items.jsonl&of=file:theirs.items.jsonl")
     assert (pair["counts"]["gained"], pair["num_shared"], pair["rows"]) == (1, 1, [])
+
+
+def write_voted(path, answers, *, min_confidence):
+    """A run of `quaere eval --attempts`: answers with their agreements, each also to a question with hidden answers."""
+    settings = {"name": path.name, "model": "tiny", "min_confidence": min_confidence}
+    with Run.create(path, "eval", settings) as run:
+        for number, (answer, agreement) in enumerate(answers):
+            asked = Question(f"q{number}", f"Who built bridge {number}?", (RIGHT,))
+            for question in (asked, hide_answers(asked)):
+                made = make_episode(question.id, question.id, answer=answer)
+                episode = structs.replace(made, task=SolveTask(question), agreement=agreement)
+                score = score_episode(episode, min_confidence=min_confidence)
+                run.add_episode(episode, score_metrics(score))
+
+
+def words(page):
+    return " ".join(re.sub(r"<[^>]*>", " ", page.text).split())
+
+
+def test_an_answer_below_the_runs_confidence_is_an_abstention_on_every_page(tmp_path):
+    write_voted(tmp_path / "votes", [(RIGHT, 0.75), (WRONG, 0.25), (WRONG, 0.75)], min_confidence=0.5)
+    client = open_client(tmp_path)
+    score = twin(client, "/evaluation?of=votes")["score"]
+    assert score["answered"] == pytest.approx(4 / 6)
+    assert "6 episodes, 4 answered" in words(client.get("/"))
+    run = twin(client, "/run/votes")
+    assert (run["num_episodes"], run["num_answered"]) == (6, 4)
+    lines = {line["group"]["task_id"]: line for line in twin(client, "/run/votes/questions")["page"]["items"]}
+    counts = {name: (line["group"]["num_answered"], line["num_abstained"]) for name, line in lines.items()}
+    assert counts == {f"q{n}{end}": (n != 1, n == 1) for n in range(3) for end in ("", "-hidden")}
+    listed = words(client.get("/run/votes/questions?text=bridge+1"))
+    assert listed.count(f"{WRONG} abstained 1 attempt , open") == 2 and "answered" not in listed.partition("Show")[2]
+    shown = words(client.get("/evaluation?of=votes"))
+    assert f"Who built bridge 1? refused {WRONG}" in shown and f"Who built bridge 2? wrong {WRONG}" in shown
+    assert f"Who built bridge 1? rightly refused (unanswerable) {WRONG}" in shown
+    refused = score["abstention"]["refused_answerable"]
+    assert refused["mean"] == pytest.approx(1 / 3) and "Answerable refused Wrong of answered" in shown
+    for name, says in (("q1", "needless though an answer is known"), ("q1-hidden", "right its answer")):
+        episode = twin(client, f"/run/votes/episode?id={name}")
+        assert episode["abstained"] and episode["shown"]["state"] == "abstained"
+        page = words(client.get(f"/run/votes/episode?id={name}"))
+        assert says in page and "abstained · 1 search" in page
+    assert not twin(client, "/run/votes/episode?id=q0")["abstained"]
+
+
+def test_a_comparison_shows_an_abstention_and_not_the_answer_that_was_withheld(tmp_path):
+    for name, agreement in (("sure", 0.75), ("unsure", 0.25)):
+        write_voted(tmp_path / name, [(RIGHT, agreement), (WRONG, agreement)], min_confidence=0.5)
+    client = open_client(tmp_path)
+    rows = twin(client, "/compare?run=sure&run=unsure")["difference"]["rows"]
+    (row,) = [row for row in rows if row["change"] == "lost"]
+    assert row["answers"] == [RIGHT, ABSTENTION]
+    page = words(client.get("/evaluations/compare?of=unsure&of=sure"))
+    assert f"right {RIGHT} refused {RIGHT} lost" in page and f"wrong {WRONG} refused {WRONG} neither right" in page
 
 
 def test_two_results_show_refusals_with_the_answers(tmp_path):

@@ -130,7 +130,7 @@ async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgen
     if args.json:
         _print_json(answer, agent, stored)
     else:
-        console.print(render_end(episode, abstained=answer.abstained))
+        console.print(render_end(episode, agent.min_confidence))
         if episode.agreement is not None:
             agreeing = round(episode.agreement * agent.attempts)
             console.print(f"{agreeing} of {agent.attempts} attempts end like this", style="dim")
@@ -154,7 +154,7 @@ async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: 
             if args.json:
                 _print_json(answers[-1], agent, stored)
     if not args.json:
-        _print_table(answers, stored, show_first=args.show, evidence=agent.cites)
+        _print_table(answers, stored, agent, show_first=args.show)
     refuse_all_failed([answer.episode for answer in answers])
 
 
@@ -189,12 +189,12 @@ def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
     print(json.dumps(found_of | episode_row(episode, stored)))
 
 
-def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, evidence: bool) -> None:
+def _print_table(answers: list[Answer], stored: Run, agent: OpenAgent, *, show_first: bool) -> None:
     from quaere.cli.episode_view import render_episode, trim
 
     console = open_console()
     if show_first:
-        console.print(render_episode(answers[0].episode))
+        console.print(render_episode(answers[0].episode, min_confidence=agent.min_confidence))
         console.print()
     rows = []
     for answer in answers:
@@ -204,10 +204,10 @@ def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, eviden
         doubt = " (not found)" if is_answered and not answer.found and not answer.abstained else ""
         right = "" if not score else ("yes" if score["answer/exact_match"] else "no")
         expected = trim(question.answers[0], 30) if question.answers else ""
-        quoted = "" if not evidence else "verbatim" if answer.evidence else "not found" if answer.span else "none"
+        quoted = "" if not agent.cites else "verbatim" if answer.evidence else "not found" if answer.span else "none"
         row = (str(question.facts or ""), trim(question.text, 70), words + doubt, expected, right)
         rows.append((*row, str(answer.episode.num_searches), quoted))
     names = ("facts", "question", "answer", "expected", "right", "searches", "evidence")
     console.print(plain_table(*names, rows=rows, filled=True))
-    console.print(summarise_answers(answers, evidence=evidence), style="bold", markup=False)
+    console.print(summarise_answers(answers, evidence=agent.cites), style="bold", markup=False)
     console.print(f"quaere runs show {stored.path}", style="dim", markup=False)

@@ -26,7 +26,6 @@ from quaere.chat.statements import find_citations
 from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
 from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Answer, Episode, Proposal, Report, ReportTask, SearchResult, Turn
-from quaere.rewards.abstention import ABSTENTION
 from quaere.runs import Run
 
 _TRIM_CHARS = 240
@@ -55,10 +54,10 @@ def trim(text: str, num_chars: int = _TRIM_CHARS) -> str:
     return line if len(line) <= num_chars and len(text) <= 4 * num_chars else line[:num_chars].rstrip() + " …"
 
 
-def render_episode(episode: Episode, *, full: bool = False) -> Group:
+def render_episode(episode: Episode, *, full: bool = False, min_confidence: float = 0.0) -> Group:
     """The whole episode: task, turns and end. `full` shows passages uncut, and every reply."""
     turns = (render_turn(turn, full=full) for turn in episode.turns)
-    return Group(_render_task(episode, full=full), *turns, render_end(episode))
+    return Group(_render_task(episode, full=full), *turns, render_end(episode, min_confidence))
 
 
 def render_turn(turn: Turn, *, full: bool = False) -> Group:
@@ -79,13 +78,13 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
     return Group(head, *parts)
 
 
-def render_end(episode: Episode, *, abstained: bool = False) -> Group:
-    """The end of the episode: its answer or proposal, or why there is none. An answer is hidden if `abstained`."""
-    abstained = abstained or episode.abstained
+def render_end(episode: Episode, min_confidence: float = 0.0) -> Group:
+    """The end of the episode: its answer or proposal, or why there is none. One below `min_confidence` is none."""
+    abstained = episode.abstains(min_confidence)
     parts: list[RenderableType] = [Text()]
     match episode.outcome:
         case Answer() if abstained:
-            parts.append(labelled("Answer", ABSTENTION, "bold yellow"))
+            parts.append(labelled("Answer", answers.say_doubt(episode, min_confidence), "bold yellow"))
         case Answer(text):
             parts.append(labelled("Answer", text, "bold green"))
             if isinstance(episode.task, ReportTask) and (report := bind_report(episode)) is not None:
@@ -104,11 +103,14 @@ def render_end(episode: Episode, *, abstained: bool = False) -> Group:
     return Group(*parts)
 
 
-def render_stored(episode: Episode, metrics: Mapping[str, float], *, full: bool, tokens: bool) -> Group:
+def render_stored(
+    episode: Episode, metrics: Mapping[str, float], *, full: bool, tokens: bool, min_confidence: float
+) -> Group:
     """The whole episode with its metrics and rewards on one line; with `tokens` also a table of its segments."""
     line = " · ".join(f"{name} {value:.3g}" for name, value in metrics.items())
     measures = [Text(printable(line), "dim")] if metrics else []
-    return Group(render_episode(episode, full=full), *measures, *([render_tokens(episode)] if tokens else []))
+    shown = render_episode(episode, full=full, min_confidence=min_confidence)
+    return Group(shown, *measures, *([render_tokens(episode)] if tokens else []))
 
 
 def render_tokens(episode: Episode) -> Table:

@@ -171,16 +171,20 @@ def render_episodes(found: Mapping[str, Any], name: str) -> Group:
     for row in rows:
         where = (str(row.step), row.phase) if trained else ()
         numbers = (str(row.num_turns), str(row.num_searches), str(row.num_tokens))
-        cells.append((row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), row.end, *numbers))
+        cells.append((row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), _name_end(row), *numbers))
     heads = ("episode", *place, "question", "answer", "end", *counts)
     table = plain_table(*heads, rows=cells, right=("step", *counts))
     how = printable(f"quaere runs show {name} EPISODE")
-    answered = sum(row.end == "answered" for row in rows)
+    answered = sum(_name_end(row) == "answered" for row in rows)
     counted = Text(f"{count(len(rows), 'episode')}, {answered} answered; {how}", "dim")
     return Group(render_info(found["run"]), *render_state(found["state"]), table, counted)
 
 
 # ----------------------------------------------------------------------------------------------------------- details
+
+
+def _name_end(row: EpisodeRow) -> str:
+    return "abstained" if row.is_abstained else row.end
 
 
 def _phase_table(phases: Sequence[PhaseSummary]) -> Table:

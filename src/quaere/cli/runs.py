@@ -145,8 +145,10 @@ def _show(args: argparse.Namespace) -> None:
             return
         if args.episode is not None:
             episode, metrics = run.episode(args.episode), run.episode_metrics(args.episode)
-            found = {**to_builtins(episode), "metrics": metrics}
-            shown = episode_view.render_stored(episode, metrics, full=args.full, tokens=args.tokens)
+            least = run.min_confidence
+            found = {**to_builtins(episode), "abstained": episode.abstains(least), "metrics": metrics}
+            how = {"full": args.full, "tokens": args.tokens, "min_confidence": least}
+            shown = episode_view.render_stored(episode, metrics, **how)
         elif args.candidates:
             found = run.candidates()
             shown = run_view.render_candidates(found)

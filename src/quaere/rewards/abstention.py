@@ -17,6 +17,7 @@ from quaere.records import Episode, Passage, Question, SolveTask
 from quaere.rewards.answers import contains, match_as_written, normalise_answer
 
 ABSTENTION = "not in these documents"
+ABSTAINED = "answer/abstained"  # metric: 1 for an episode that counts as an abstention
 UNANSWERABLE = "answer/unanswerable"  # metric: 1 for a question without accepted answers, where abstaining is right
 HIDDEN_SUFFIX = "-hidden"  # of the id of a question whose answer is hidden
 

@@ -31,6 +31,8 @@ from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked, read_fr
 from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned
 from quaere.runs.rows import (
     INFO_COLUMNS,
+    IS_ABSTAINED,
+    IS_ANSWERED,
     OWN_PHASES,
     PHASES,
     TRACE_COLUMNS,
@@ -54,12 +56,9 @@ _LARGEST = 2**63 - 1  # integer of SQLite
 _OUTCOMES = {
     "scored": '"answer/exact_match"',
     "right": '"answer/exact_match": 1.0',
-    "abstained": '"answer/abstained": 1.0',
-    "said": ABSTENTION,
     "unanswerable": f'"{UNANSWERABLE}": 1.0',
     "hidden": f"%{HIDDEN_SUFFIX}",
 }
-_IS_ABSTAINED = "(INSTR(metrics, :abstained) > 0 OR answer IS :said)"
 _IS_UNANSWERABLE = "(INSTR(metrics, :unanswerable) > 0 OR task_id LIKE :hidden)"  # older runs store the id alone
 
 
@@ -95,6 +94,15 @@ class RunReader:
             said = f"run {self.info.id} was written by version 0.1.0: it can be shown, but neither resumed nor loaded"
             raise BadInput(said, hint=f"quaere evolve {self.info.settings.get('recipe', '--help')}")
         return self.config_text()
+
+    @property
+    def min_confidence(self) -> float:
+        """The confidence below which an answer of this run counts as an abstention; 0 without such a setting.
+
+        run.episode("q1").abstains(run.min_confidence) -> True
+        """
+        least = self.info.settings.get("min_confidence")
+        return least if isinstance(least, int | float) else 0.0
 
     def index(self, **wanted: Unpack[EpisodeConditions]) -> list[EpisodeRow]:
         """Index rows of the episodes in the order they were added, without reading the episodes.
@@ -141,7 +149,8 @@ class RunReader:
         """The episodes that a filter selects, grouped by task, step, phase and protocol, in order of first episodes."""
         where, values = wanted.where()
         found = self._query(
-            "SELECT task_id, MIN(question), step, phase, protocol, COUNT(*), SUM(answered), AVG(num_searches) "
+            "SELECT task_id, MIN(question), step, phase, protocol, COUNT(*), "
+            f"SUM({IS_ANSWERED}), AVG(num_searches) "
             f"FROM episodes WHERE {where} GROUP BY task_id, step, phase, protocol ORDER BY MIN(number)",
             values,
         )
@@ -150,16 +159,15 @@ class RunReader:
     def outcomes(self, *, steps: Iterable[int] | None = None, task_ids: Iterable[str] | None = None) -> list[Outcome]:
         """How the scored attempts at questions ended, in the order they were added: of these steps, or at these tasks.
 
-        Without either, of the whole run. Metrics are searched as text, in the form that `encode_values` writes: parsing
-        them would take several times as long.
+        Without either, of the whole run.
         """
         given = {"step": steps, "task_id": task_ids}
         wanted = {name: json.dumps(list(values)) for name, values in given.items() if values is not None}
         among = [f"{name} IN (SELECT value FROM json_each(:{name}))" for name in wanted]
         rows = self._query_plain(
-            "SELECT id, task_id, question, answer, step, phase, "
-            f"CASE WHEN {_IS_UNANSWERABLE} THEN {_IS_ABSTAINED} ELSE INSTR(metrics, :right) > 0 END, "
-            f"{_IS_ABSTAINED} FROM episodes "
+            f"SELECT id, task_id, question, CASE WHEN {IS_ABSTAINED} THEN '{ABSTENTION}' ELSE answer END, step, phase, "
+            f"CASE WHEN {_IS_UNANSWERABLE} THEN {IS_ABSTAINED} ELSE INSTR(metrics, :right) > 0 END, "
+            f"{IS_ABSTAINED} FROM episodes "
             f"WHERE {' AND '.join([*among, 'INSTR(metrics, :scored)'])} ORDER BY number",
             _OUTCOMES | wanted,
         )[1]
@@ -314,14 +322,14 @@ class RunReader:
         return [Event(*row) for row in self._query("SELECT step, kind, message FROM events ORDER BY number")]
 
     def count_episodes(self, *, step: int | None = None) -> tuple[int, int]:
-        """Number of episodes, and number of episodes that ended with an answer; of the run, or of one step."""
+        """Numbers of episodes and of those that answered and did not abstain; of the run, or of one step."""
         num, num_answered, _ = self.count_all(step=step)
         return num, num_answered
 
     def count_all(self, *, step: int | None = None) -> tuple[int, int, int]:
-        """Numbers of episodes, of those that ended with an answer, and of searches; of the run, or of one step."""
+        """Numbers of episodes, of those that answered and did not abstain, and of searches; as `count_episodes`."""
         where, values = EpisodeFilter(step=step).where()
-        sums = "COALESCE(SUM(answered), 0), COALESCE(SUM(num_searches), 0)"
+        sums = f"COALESCE(SUM({IS_ANSWERED}), 0), COALESCE(SUM(num_searches), 0)"
         ((num, num_answered, num_searches),) = self._query(
             f"SELECT COUNT(*), {sums} FROM episodes WHERE {where}", values
         )

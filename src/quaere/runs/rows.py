@@ -19,10 +19,18 @@ from quaere.errors import BadInput
 from quaere.records import Candidate, EndReason, Episode, Evidence, Proposal, ProposeTask, RubricTask, Support
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
+from quaere.rewards.abstention import ABSTAINED, ABSTENTION, is_abstention
 
 PHASES = ("proposer", "generation", "solver", "reports")  # known names; the metric "run/phase" is an index into these,
 OWN_PHASES = "phases"  # ... followed by a run's own, in this setting
 INFO_COLUMNS = "id, kind, created, version, settings"
+# Conditions in SQL, by the metric that `Run.add_episodes` stores; older runs may have the answer's words alone. Metrics
+# are searched as text, in the form that `encode_values` writes: parsing them would take several times as long.
+IS_ABSTAINED = (
+    f"CASE WHEN INSTR(metrics, '\"{ABSTAINED}\": ') THEN INSTR(metrics, '\"{ABSTAINED}\": 1.0') > 0 "
+    f"ELSE answer IS '{ABSTENTION}' END"
+)
+IS_ANSWERED = f"(answered AND NOT {IS_ABSTAINED})"
 _JSON_COLUMNS = ("evidence", "support", "refusals", "aliases", "proof")
 _Scores, _Words, _Spans = dict[str, float], tuple[str, ...], tuple[Evidence, ...]
 _CANDIDATE_COLUMNS = tuple(field.name for field in structs.fields(Candidate))
@@ -79,11 +87,17 @@ class EpisodeRow(Struct, frozen=True):
     step: int = 0
     phase: str = ""
 
+    @property
+    def is_abstained(self) -> bool:
+        """True if the episode counts as an abstention, as `IS_ABSTAINED` has it."""
+        known = self.metrics.get(ABSTAINED)
+        return is_abstention(self.answer or "") if known is None else known == 1
+
 
 class Outcome(NamedTuple):
     """How a scored attempt at a question ended: right, abstained, or (neither) wrong.
 
-    Where the question has no answer, abstaining is right.
+    Where the question has no answer, abstaining is right. The answer of an abstention is the phrase that abstains.
 
     Outcome(id="i0-s3-q1-a0", task_id="q1", question="Who built it?", answer="Brod", step=4, phase="solver",
             is_right=0, is_abstained=0)
@@ -263,6 +277,7 @@ def _describe_outcome(episode: Episode) -> str | None:
 
 # Conditions in SQL of the filter's fields that are not columns with an equal value.
 _CONDITIONS = {
+    "answered": f"{IS_ANSWERED} = :answered",
     "least_searches": "num_searches >= :least_searches",
     "most_searches": "num_searches <= :most_searches",
     "text": "(question LIKE :text ESCAPE '\\' OR answer LIKE :text ESCAPE '\\')",
@@ -282,7 +297,8 @@ class EpisodeConditions(TypedDict, total=False):
 class EpisodeFilter(Struct, frozen=True):
     """A filter for rows of the index: a row must satisfy every condition that is set.
 
-    `text` is searched for in question and answer, ignoring the case of ASCII letters. `searches` are inclusive bounds.
+    `answered` episodes have an answer and did not abstain. `text` is searched for in question and answer, ignoring the
+    case of ASCII letters. `searches` are inclusive bounds.
 
         EpisodeFilter(step=5, phase="solver", end="answered", least_searches=2, text="bridge")
     """

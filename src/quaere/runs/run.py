@@ -38,8 +38,9 @@ from filelock import FileLock
 import quaere
 from quaere.disk import sync, write_file
 from quaere.errors import BadInput, NotFound
-from quaere.records import Candidate, Episode
+from quaere.records import Answer, Candidate, Episode
 from quaere.records.episodes import TokenTrace
+from quaere.rewards.abstention import ABSTAINED, is_abstention
 from quaere.runs import directory
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import (
@@ -252,7 +253,8 @@ class Run(RunReader):
         shards = self._writer()
         self._refuse_earlier(step)
         self._refuse_duplicates(episodes)
-        measured = metrics if metrics is not None else [{}] * len(episodes)
+        given = metrics if metrics is not None else [{}] * len(episodes)
+        measured = [self._note_abstention(*pair) for pair in zip(episodes, given, strict=True)]
         rows = [
             {**index_row(episode), "step": step, "phase": phase, "line": line, "metrics": encode_values(values)}
             for line, (episode, values) in enumerate(zip(episodes, measured, strict=True))
@@ -355,6 +357,12 @@ class Run(RunReader):
     def _shard_ends(self) -> dict[int, int]:
         rows = self._query("SELECT shard, MAX(offset + length) AS indexed FROM episodes GROUP BY shard")
         return {row["shard"]: row["indexed"] for row in rows}
+
+    def _note_abstention(self, episode: Episode, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """The metrics, with `ABSTAINED` where the index could not tell: it has the answer's words but no confidence."""
+        abstained, answer = episode.abstains(self.min_confidence), episode.outcome
+        is_told = abstained or (isinstance(answer, Answer) and is_abstention(answer.text))
+        return {ABSTAINED: float(abstained), **metrics} if is_told else metrics
 
     def _writer(self) -> ShardWriter:
         if self._shards is None:

@@ -98,8 +98,8 @@ def read_record(run: Run, row: EpisodeRow, episode: Episode | None = None) -> As
         episode = structs.replace(episode, outcome=final)
     elif not isinstance(episode.task, SolveTask):
         return None
-    quotes, *least = (run.info.settings.get(key) for key in ("evidence", "min_overlap", "min_confidence"))
-    overlap, confidence = (value if isinstance(value, int | float) else 0.0 for value in least)
+    quotes, least = (run.info.settings.get(key) for key in ("evidence", "min_overlap"))
+    overlap, confidence = least if isinstance(least, int | float) else 0.0, run.min_confidence
     return AskRecord(
         id=row.id,
         question=question,

@@ -23,7 +23,7 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.evaluation.qa.curriculum_quality import Asked, find_gap
 from quaere.grouping import group_by
 from quaere.records import Answer, EndReason, Episode, Evaluate, Malformed, Proposal, Search, SolveTask, Turn
-from quaere.rewards.abstention import UNANSWERABLE, has_hidden_answer, is_abstention
+from quaere.rewards.abstention import UNANSWERABLE, has_hidden_answer
 from quaere.rewards.answers import normalise_answer
 from quaere.runs.rows import EpisodeFilter, EpisodeGroup, EpisodeRow
 from quaere.viewer.page_formats import ListPage, PageNumber, copy_fields, cut_page
@@ -270,18 +270,13 @@ def rank_attempts(rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
     return sorted(rows, key=lambda row: (known.get(row.id, math.inf), row.number))
 
 
-def is_abstained(row: EpisodeRow) -> bool:
-    """True if the answer says that the documents do not answer."""
-    return bool(row.metrics.get("answer/abstained")) or is_abstention(row.answer or "")
-
-
 def is_right(row: EpisodeRow) -> bool | None:
     """True for a right answer, and for abstaining where the question has none; None if not scored."""
     exact = row.metrics.get("answer/exact_match", math.nan)
     if math.isnan(exact):
         return None
     is_unanswerable = row.metrics.get(UNANSWERABLE) == 1 or has_hidden_answer(row.task_id)  # older runs: the id alone
-    return is_abstained(row) if is_unanswerable else exact == 1
+    return row.is_abstained if is_unanswerable else exact == 1
 
 
 def count_right(rows: Sequence[EpisodeRow]) -> int | None:
@@ -370,7 +365,7 @@ def _summarise(run: Run, group: EpisodeGroup) -> GroupLine:
         most_reward=max(rewards, default=None),
         best=rank_attempts(rows)[0].id,
         num_right=count_right(rows),
-        num_abstained=sum(map(is_abstained, rows)),
+        num_abstained=sum(row.is_abstained for row in rows),
         answer=only.answer or "" if only else "",
         scores=only.metrics if only else {},
     )
@@ -403,7 +398,6 @@ def _read_attempt(run: Run, row: EpisodeRow, number: int) -> Attempt:
         reward=reward_of(row.metrics),
         advantage=row.metrics.get("advantage"),
         is_right=is_right(row),
-        is_abstained=is_abstained(row),
         parts={name: value for name, value in row.metrics.items() if name != "advantage"},
         turns=[describe_turn(turn) for turn in run.episode(row.id).turns],
     )

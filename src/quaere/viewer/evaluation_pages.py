@@ -263,9 +263,7 @@ def _describe(result: Result) -> EvaluationLine:
 def _score_run(key: str, run: Run) -> Result:
     settings = run.info.settings
     scores = {
-        episode.id: score_episode(
-            episode, evidence=bool(settings.get("evidence")), min_confidence=settings.get("min_confidence") or 0.0
-        )
+        episode.id: score_episode(episode, evidence=bool(settings.get("evidence")), min_confidence=run.min_confidence)
         for episode in run.episodes()
         if isinstance(episode.task, SolveTask)
     }

@@ -56,7 +56,7 @@ class EpisodePage(EpisodeRow, frozen=True, kw_only=True):
     """All that the page of an episode shows, its index row included.
 
     `question` and `answer` of a proposer are those that it wrote, and `given` is the document it started from.
-    `abstained` is true if the model says that the documents do not answer; `hidden` are answers that were withheld from
+    `abstained` is true if the episode counts as an abstention in its run; `hidden` are answers that were withheld from
     its searches. `shown` is the answer with its sources, None for roles that answer no question, and `cited` the place
     on the page of the first passage that has its sentence, "" for none. `learner` says whether training stored the
     advantage of every token and the learner's own log-probs and entropy. `before` and `after` are the neighbours in the
@@ -113,7 +113,7 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
         bars=stack_rewards(row.metrics),
         turns=turns,
         answer=proposed.answer if proposed else row.answer or "",
-        abstained=episode.abstained,
+        abstained=episode.abstains(run.min_confidence),
         span=span,
         quotation=shown.quotation if shown else "none",
         shown=shown,
