@@ -50,11 +50,6 @@ class MeasureRow(Struct, frozen=True):
     difference: Interval
     smallest: float
 
-    @property
-    def is_clear(self) -> bool:
-        """True if the interval of the difference excludes zero."""
-        return self.difference.low > 0 or self.difference.high < 0
-
 
 class PairLine(Struct, frozen=True):
     """A question in both results; "gained" if only the first is right, "lost" if only the second is."""
