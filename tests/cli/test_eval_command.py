@@ -16,6 +16,7 @@ from quaere.evaluation.qa.items import read_items
 from quaere.evaluation.qa.scores import read_evaluation
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint
+from quaere.runs.rows import PLACE
 
 QUESTIONS = [
     {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "hops": 1},
@@ -157,9 +158,9 @@ def test_every_episode_is_stored_with_its_scores(place, capsys):
     with Run.open(found["run"]) as run:
         assert run.info.kind == "eval"
         assert run.info.settings["model"] == "full/solver@2"
-        assert [row.metrics for row in run.index()] == [
-            dict.fromkeys(("answer/exact_match", "answer/f1", "answer/abstained"), 0.0)
-        ] * 3
+        scores = dict.fromkeys(("answer/exact_match", "answer/f1", "answer/abstained"), 0.0)
+        places = {f"q{place + 1}": scores | {PLACE: float(place)} for place in range(3)}  # of its question in the file
+        assert {row.id: row.metrics for row in run.index()} == places
         assert run.metrics("answer/exact_match")[0].value == 0.0
 
 

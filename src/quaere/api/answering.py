@@ -20,6 +20,7 @@ from quaere.evaluation.qa.repeatable import find_repeatable
 from quaere.evaluation.qa.scores import AnsweringScore, QuestionScore, evaluate, score_episode
 from quaere.records import Episode, Question, SolveTask, Turn
 from quaere.runs import Run
+from quaere.runs.rows import PLACE
 
 _FREE = {"name", "max_rows"}  # may differ: neither changes what is asked, and fewer rows may be why it is run again
 _LATER = {"index_fingerprint"}  # evaluations that were stopped before it was stored go on without it
@@ -43,8 +44,9 @@ async def answer_questions(
     in the progress, and `on_stored` is called after each episode.
     """
     least = agent.min_confidence
+    places = {question.id: {PLACE: float(place)} for place, question in enumerate(questions)}
     done = _take_answers(stored, questions, evidence=agent.cites, min_confidence=least) if stored else {}
-    done |= await _recall(agent, [one for one in questions if one.id not in done], known, stored)
+    done |= await _recall(agent, [one for one in questions if one.id not in done], known, stored, places)
     left = [question for question in questions if question.id not in done]
     failed: list[Episode] = []
     rights = [score.exact_match for score in done.values() if score.answerable]
@@ -58,7 +60,7 @@ async def answer_questions(
 
         def keep(episode: Episode, score: QuestionScore) -> None:
             if stored:
-                stored.add_episode(episode, score_metrics(score))
+                stored.add_episode(episode, score_metrics(score) | places[score.id])
                 on_stored()
             failed.extend([episode] if episode.end == "failed" else [])
             rights.extend([score.exact_match] if score.answerable else [])
@@ -76,7 +78,11 @@ async def answer_questions(
 
 
 async def _recall(
-    agent: OpenAgent, questions: Sequence[Question], known: Sequence[Episode], stored: Run | None
+    agent: OpenAgent,
+    questions: Sequence[Question],
+    known: Sequence[Episode],
+    stored: Run | None,
+    places: Mapping[str, dict[str, float]],
 ) -> dict[str, QuestionScore]:
     """Scores of the known episodes that would be the same again, which are stored like others."""
     asked, protocol = {question.id: SolveTask(question) for question in questions}, agent.protocol.name
@@ -85,7 +91,7 @@ async def _recall(
     least = agent.min_confidence
     scores = [score_episode(episode, evidence=agent.cites, min_confidence=least) for episode in episodes]
     if stored:
-        stored.add_episodes(episodes, [score_metrics(score) for score in scores])
+        stored.add_episodes(episodes, [score_metrics(score) | places[score.id] for score in scores])
     return {score.id: score for score in scores}
 
 

@@ -22,6 +22,7 @@ from quaere.records.foreign_json import decode_json
 
 PHASES = ("proposer", "generation", "solver", "reports")  # known names; the metric "run/phase" is an index into these,
 OWN_PHASES = "phases"  # ... followed by a run's own, in this setting
+PLACE = "question/place"  # metric of an evaluation's episodes, which are stored as they end: the place of the question
 INFO_COLUMNS = "id, kind, created, version, settings"
 _JSON_COLUMNS = ("evidence", "support", "refusals", "aliases", "proof")
 _Scores, _Words, _Spans = dict[str, float], tuple[str, ...], tuple[Evidence, ...]
