@@ -102,7 +102,7 @@ def test_several_attempts_are_kept_with_the_result_and_continued_alike(place, ca
     again = in_json(place, capsys, "--run", "lora", "--attempts", "2", "--resume", found["run"])
     assert again["score"] == found["score"]
     assert evaluate(place, "--run", "lora", "--resume", found["run"]) == 2
-    assert "attempts was 2 and is None" in capsys.readouterr().err
+    assert "attempts was 2 and is not set" in capsys.readouterr().err
 
 
 def test_weights_that_training_deletes_while_they_are_loaded_are_those_of_the_next_checkpoint(
@@ -328,6 +328,8 @@ def test_refusals(place, tmp_path, capsys):
     assert "is an adapter, and it does not name its base model" in refused(capsys, [*where, *index, "--model", adapter])
     hidden = [*where, *model, "--closed-book", "--hide-answers"]
     assert "--hide-answers leaves out passages, and --closed-book shows none" in refused(capsys, hidden)
+    searching = [*where, *model, "--closed-book", "--solver-dialect", "ircot"]
+    assert "ircot searches, and a closed book is asked without" in refused(capsys, searching)
     endpoint = ["--model", "openai:m@http://127.0.0.1:9/v1", "--limit", "1"]
     assert "127.0.0.1:9" in refused(capsys, [*where, *index, *endpoint, "--json"])
     assert not list(tmp_path.glob("*.json"))

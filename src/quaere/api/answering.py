@@ -115,15 +115,36 @@ def open_stored(path: Path, settings: Mapping[str, Any], *, hint: str = "run it 
             raise BadInput(f"{path} is no evaluation, but of kind {stored.info.kind}", hint="quaere runs list")
         now, before = msgspec.json.decode(msgspec.json.encode(settings)), stored.info.settings
         checked = [name for name in now if name not in _FREE and (name in before or name not in _LATER)]
-        differ = [name for name in checked if now[name] != before.get(name)]
-        if differ:
-            said = "; ".join(f"{name} was {before.get(name)!r} and is {now[name]!r}" for name in differ)
+        if said := say_changes(before, {name: now[name] for name in checked}):
             raise BadInput(f"{path} cannot go on with other settings: {said}", hint=hint)
         stored.note_end(None)
     except BaseException:
         stored.close()
         raise
     return stored
+
+
+def say_changes(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> str:
+    """The settings of `now` that were different, in words; "" if there are none.
+
+    say_changes({"limits": {"topk": 3}, "limit": 40}, {"limits": {"topk": 5}, "limit": None}) ->
+    "limits.topk was 3 and is 5; limit was 40 and is not set"
+    """
+    said = []
+    for name, value in now.items():
+        earlier = before.get(name)
+        if isinstance(value, Mapping) and isinstance(earlier, Mapping):
+            said.append(say_changes(earlier, {**dict.fromkeys(earlier), **value}, f"{within}{name}."))
+        elif value != earlier:
+            said.append(f"{within}{name} was {_say_value(earlier)} and is {_say_value(value)}")
+    return "; ".join(filter(None, said))
+
+
+def _say_value(value: object) -> str:
+    words = {None: "not set", True: "on", False: "off"}
+    if value is None or isinstance(value, bool):
+        return words[value]
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _take_answers(stored: Run, questions: Sequence[Question], **how: Any) -> dict[str, QuestionScore]:
