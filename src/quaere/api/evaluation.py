@@ -104,7 +104,9 @@ def evaluate(
     asked = list(
         read_questions(questions, limit, facts, to_score=True) if isinstance(questions, str | Path) else questions
     )
-    if not asked or not all(isinstance(question, Question) for question in asked):
+    if not asked:
+        raise BadInput("there is no question to evaluate: the list is empty")
+    if not all(isinstance(question, Question) for question in asked):
         hint = 'quaere.Question("q1", "Who built it?", answers=("Venn",))'
         raise BadInput("evaluate takes a JSONL file or a list of Question", hint=hint)
     asked = keep_whole_gold(asked, gold_sets)
