@@ -30,6 +30,7 @@ from quaere.records import (
 )
 from quaere.rewards.abstention import ABSTENTION, hide_answers
 from quaere.runs import Run, RunState
+from quaere.runs.rows import PLACE
 from quaere.serving.server import ServerSettings
 from quaere.viewer.app import make_app, make_view_server
 from quaere.viewer.run_folder import open_folder
@@ -239,12 +240,15 @@ def _learn_payloads(run, payloads, last_step):
         run.log_metrics(step, {"answer/exact_match": len(known) / len(payloads)})
 
 
-def write_eval(path, answers, *, titles=("",), evidence=False, sets=()):
-    """A run of `quaere eval`: a question for each answer, of which "Orsolya Venn" is right and None is no answer."""
+def write_eval(path, answers, *, titles=("",), evidence=False, sets=(), order=None):
+    """A run of `quaere eval`: a question for each answer, of which "Orsolya Venn" is right and None is no answer.
+
+    The episodes ended in the given order of their places in the file, if there is one.
+    """
     settings = {"name": f"{path.name} {titles[0]}", "model": f"tiny {titles[-1]}", "questions": f"x {titles[0]}"}
     with Run.create(path, "eval", {**settings, "evidence": evidence}) as run:
-        for number, answer in enumerate(answers):
-            title = titles[number % len(titles)]
+        for number in range(len(answers)) if order is None else order:
+            answer, title = answers[number], titles[number % len(titles)]
             episode = make_episode(f"q{number}", f"q{number}", answer=answer or "", ends=answer is not None)
             question = Question(
                 f"q{number}",
@@ -258,7 +262,8 @@ def write_eval(path, answers, *, titles=("",), evidence=False, sets=()):
                 episode = structs.replace(episode, outcome=outcome)
             episode = structs.replace(episode, task=SolveTask(question))
             right = float(answer == "Orsolya Venn")
-            run.add_episode(episode, {"answer/exact_match": right, "answer/f1": right})
+            placed = {} if order is None else {PLACE: float(number)}
+            run.add_episode(episode, {"answer/exact_match": right, "answer/f1": right} | placed)
         run.note_end(RunState("done"))
     return path
 

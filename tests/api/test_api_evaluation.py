@@ -69,7 +69,7 @@ def test_evidence_is_judged_by_a_judge_whose_accuracy_is_measured_first(index, s
     ("questions", "options", "said"),
     [
         ("nowhere.jsonl", {}, "nowhere.jsonl"),
-        ([], {}, "a JSONL file or a list of Question"),
+        ([], {}, "there is no question to evaluate: the list is empty"),
         (["When?"], {}, "a JSONL file or a list of Question"),
         ([ASKED, structs.replace(ASKED, id="q1-hidden")], {"hide_answers": True}, "there is a question q1-hidden"),
         ("questions.jsonl", {"judge": "string"}, "nothing to judge without evidence"),
@@ -108,7 +108,7 @@ def test_the_answer_of_most_attempts_is_scored_and_one_of_too_few_is_an_abstenti
             again = quaere.evaluate(agent, asked, run=tmp_path / f"run-{least}", progress=False)
         assert [(one.exact_match, one.abstained, one.confidence) for one in result.questions] == scores
         assert again == result and result.questions[1].answer == "Oss"
-    with quaere.Agent("a-model", index) as agent, pytest.raises(quaere.BadInput, match="attempts was 4 and is None"):
+    with quaere.Agent("a-model", index) as agent, pytest.raises(quaere.BadInput, match="attempts was 4 and is not set"):
         quaere.evaluate(agent, asked, run=tmp_path / "run-None")
 
 

@@ -46,6 +46,16 @@ def test_scores_and_costs(capsys):
         assert unasked not in said
 
 
+def test_searches_and_those_needed_are_of_the_same_questions(capsys):
+    """A question whose answer is hidden needs none that could be counted; what is answered is of all."""
+    known = [score(name, 1.0, searches_needed=2, num_searches=2) for name in "ab"]
+    others = [score("c", 1.0, num_searches=0), score("d", 0.0, answerable=False, num_searches=0, searches_needed=2)]
+    found = evaluation("warm", *known, *others)
+    assert found.score.mean_searches == 1.0
+    said = printed(capsys, found)
+    assert "warm 3 100.0" in said and "2.00 of 2.00 needed 100.0% of 4" in said
+
+
 def test_a_result_of_another_index_is_marked(capsys):
     def searched(name, fingerprint):
         return structs.replace(evaluation(name, score("a", 1.0)), settings={"index_fingerprint": fingerprint})
@@ -235,9 +245,11 @@ def test_abstention_of_one_result_by_kind_and_of_several_without(capsys):
     other = evaluation("base", score("a", 1.0), score("b", 1.0), score("c", 0.0, answerable=False))
     said = printed(capsys, other, evaluation("warm", *found))
     assert " number " not in said.split("EM % by group")[0]
-    assert "unanswerable refused +100.0, right answers lost to abstention 50.0 [0.0, 100.0]" in said
+    # Each says of how many, where it is not of those before.
+    assert "over 2 shared questions: EM -50.0 [-100.0, +0.0] (" in said
+    assert "unanswerable refused +100.0 of 1, right answers lost to abstention 50.0 [0.0, 100.0]" in said
 
 
 def test_a_result_of_unanswerable_questions_has_no_exact_match(capsys):
     said = printed(capsys, evaluation("warm", score("a", 0.0, answerable=False, abstained=True)))
-    assert "warm 0 1.00 0.0%" in said and "warm 100.0 [20.7, 100.0] 0.0" in said
+    assert "warm 0 1.00 0.0% of 1" in said and "warm 100.0 [20.7, 100.0] 0.0" in said

@@ -5,6 +5,7 @@ import pytest
 from quaere.api.agent import check_limits, choose_solver, make_question, open_search
 from quaere.api.report import choose_writer
 from quaere.dialects.notes import Notes
+from quaere.dialects.registry import FROM_MEMORY
 from quaere.errors import BadInput
 from quaere.records import Question, SolveTask
 from quaere.rollout.episode import Limits
@@ -37,13 +38,22 @@ def test_without_documents_there_is_one_turn():
     assert protocol.name != choose()[0].name
 
 
+@pytest.mark.parametrize("dialect", ["tool-call", "rag", "ircot", "direct", "cot"])
+def test_a_dialect_that_searches_is_no_closed_book(dialect):
+    if dialect in FROM_MEMORY:
+        assert choose(dialect=dialect, closed_book=True)[0].name == choose(dialect=dialect)[0].name
+    else:
+        with pytest.raises(BadInput, match=f"{dialect} searches, and a closed book is asked without"):
+            choose(dialect=dialect, closed_book=True)
+
+
 @pytest.mark.parametrize(
     ("options", "is_guided"),
     [
         ({}, True),
         ({"guided": False}, False),
         ({"dialect": "evalact"}, False),
-        ({"dialect": "evalact", "closed_book": True}, True),
+        ({"closed_book": True}, True),
     ],
 )
 def test_a_small_model_is_guided_where_the_protocol_can(options, is_guided):

@@ -64,7 +64,7 @@ def test_failures_are_named():
 def test_questions_without_an_answer_are_named():
     some = structs.replace(row("dev", "rag", 0.3), num_questions=120)  # EM is of 100
     (table,) = make_tables([some])
-    assert table.rows[0][2] == "100"
+    assert table.rows[0][2] == "120"  # as in the other forms, and as searches, tokens and answered are of
     assert table.notes == ["20 questions without an answer left out of EM and F1", "minutes on 2 CPU cores"]
 
 
@@ -82,6 +82,18 @@ def test_the_same_table_in_every_form(tmp_path):
     assert (line["exact_match.mean"], line["f1.num"], line["settings.limits.topk"]) == ("0.3", "100", "3")
     (found,) = json.loads((tmp_path / "table.json").read_text())
     assert found["exact_match"]["mean"] == 0.3 and found["settings"]["limits"] == {"topk": 3}
+
+
+def test_what_only_some_rows_have_leaves_no_empty_columns(tmp_path):
+    found = AbstentionScore(Interval(0.5, 0.4, 0.6, 100), None, Interval(0.2, 0.1, 0.3, 100), 0.25, ())
+    lacking = structs.replace(found, refused=None)
+    rows = [structs.replace(ROWS[0], abstention=one) for one in (None, found, lacking)]
+    write_tables(rows, tmp_path)
+    with (tmp_path / "table.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [line["abstention.refused.mean"] for line in lines] == ["", "0.5", ""]
+    assert [line["abstention.wrong_at_80"] for line in lines] == ["", "0.25", "0.25"]
+    assert not {"abstention", "abstention.refused", "abstention.wrong"} & set(lines[0])
 
 
 def test_a_row_is_that_of_its_evaluation():

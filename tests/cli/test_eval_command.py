@@ -16,6 +16,7 @@ from quaere.evaluation.qa.items import read_items
 from quaere.evaluation.qa.scores import read_evaluation
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint
+from quaere.runs.rows import PLACE
 
 QUESTIONS = [
     {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "hops": 1},
@@ -101,7 +102,7 @@ def test_several_attempts_are_kept_with_the_result_and_continued_alike(place, ca
     again = in_json(place, capsys, "--run", "lora", "--attempts", "2", "--resume", found["run"])
     assert again["score"] == found["score"]
     assert evaluate(place, "--run", "lora", "--resume", found["run"]) == 2
-    assert "attempts was 2 and is None" in capsys.readouterr().err
+    assert "attempts was 2 and is not set" in capsys.readouterr().err
 
 
 def test_weights_that_training_deletes_while_they_are_loaded_are_those_of_the_next_checkpoint(
@@ -157,9 +158,9 @@ def test_every_episode_is_stored_with_its_scores(place, capsys):
     with Run.open(found["run"]) as run:
         assert run.info.kind == "eval"
         assert run.info.settings["model"] == "full/solver@2"
-        assert [row.metrics for row in run.index()] == [
-            dict.fromkeys(("answer/exact_match", "answer/f1", "answer/abstained"), 0.0)
-        ] * 3
+        scores = dict.fromkeys(("answer/exact_match", "answer/f1", "answer/abstained"), 0.0)
+        places = {f"q{place + 1}": scores | {PLACE: float(place)} for place in range(3)}  # of its question in the file
+        assert {row.id: row.metrics for row in run.index()} == places
         assert run.metrics("answer/exact_match")[0].value == 0.0
 
 
@@ -327,6 +328,8 @@ def test_refusals(place, tmp_path, capsys):
     assert "is an adapter, and it does not name its base model" in refused(capsys, [*where, *index, "--model", adapter])
     hidden = [*where, *model, "--closed-book", "--hide-answers"]
     assert "--hide-answers leaves out passages, and --closed-book shows none" in refused(capsys, hidden)
+    searching = [*where, *model, "--closed-book", "--solver-dialect", "ircot"]
+    assert "ircot searches, and a closed book is asked without" in refused(capsys, searching)
     endpoint = ["--model", "openai:m@http://127.0.0.1:9/v1", "--limit", "1"]
     assert "127.0.0.1:9" in refused(capsys, [*where, *index, *endpoint, "--json"])
     assert not list(tmp_path.glob("*.json"))

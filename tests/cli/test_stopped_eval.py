@@ -95,7 +95,7 @@ def test_answers_of_another_index_are_not_continued(place, whole, tmp_path, caps
     with Run.create(tmp_path / "other", "eval", other):
         pass
     assert evaluate(place, "--resume", str(tmp_path / "other")) == 2
-    assert "index_fingerprint was '5f' and is " in capsys.readouterr().err
+    assert "index_fingerprint was 5f and is " in capsys.readouterr().err
     del other["index_fingerprint"]  # as earlier versions stored it
     with Run.create(tmp_path / "earlier", "eval", other):
         pass
@@ -134,9 +134,9 @@ def test_an_evaluation_from_before_abstention_goes_on(place, whole, tmp_path, ca
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--turn-tokens", "9"], "limits was"),
-        (["--limit", "2"], "limit was None and is 2"),
-        (["--hide-answers"], "hide_answers was None and is True"),
+        (["--turn-tokens", "9"], "other settings: limits.turn_tokens was 8 and is 9 "),
+        (["--limit", "2"], "limit was not set and is 2"),
+        (["--hide-answers"], "hide_answers was not set and is on"),
         (["--deterministic"], "--resume cannot continue a --deterministic evaluation"),
     ],
 )

@@ -237,7 +237,10 @@ def test_a_cell_of_other_settings_is_refused_and_kept(place, whole, tmp_path, ca
     methods = [{"name": "rag", "limits": LIMITS | {"turn_tokens": 9}}]
     assert evaluate(write(place, tmp_path / "suite.yaml", methods=methods), tmp_path / "out") == 2
     said = capsys.readouterr().err
-    assert "base-rag-one.json has another result: limits was" in said and "--out another folder" in said
+    assert (
+        "base-rag-one.json has another result: limits.turn_tokens was 8 and is 9\n" in said
+        and "--out another folder" in said
+    )
     assert (tmp_path / "out" / "base-rag-one.json").read_bytes() == before
     stop_in(whole, tmp_path / "stopped", "base-rag-one", 3)
     assert evaluate(write(place, tmp_path / "suite.yaml", seed=1), tmp_path / "stopped") == 2

@@ -164,6 +164,12 @@ def test_facts_and_searches_are_read_and_hops_where_a_file_has_nothing_else(row,
     assert question.hops == row.get("hops", facts)
 
 
+@pytest.mark.parametrize("field", ["facts", "searches"])
+def test_a_number_in_words_is_refused(field, tmp_path):
+    with pytest.raises(BadInput, match=rf"line 1: Expected `int \| array \| null`, got `str` - at `\$.{field}`"):
+        read(tmp_path, {"question": "Who?", "answers": ["Venn"], field: "two"})
+
+
 def test_questions_are_chosen_by_their_facts(tmp_path):
     read(tmp_path, {"question": "Who?", "hops": 3, "facts": 2}, {"question": "Why?", "hops": 2}, {"question": "How?"})
     path = tmp_path / "questions.jsonl"

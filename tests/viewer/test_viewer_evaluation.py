@@ -3,6 +3,7 @@
 import re
 import shutil
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -154,6 +155,34 @@ def test_results_of_two_indexes_say_so(tmp_path, place):
     said = "They searched different indexes"
     assert said in client.get("/evaluations/compare?of=file:a.json&of=file:b.json").text
     assert said not in client.get("/evaluations/compare?of=file:a.json&of=file:c.json").text
+
+
+def test_a_run_whose_episodes_ended_in_another_order_has_the_intervals_of_its_file(tmp_path):
+    """The bootstrap depends on the order of the questions, and the episodes of many rows end in any order."""
+    answers = [RIGHT] * 10 + [WRONG] * 12
+    for name, order in (("file", range(22)), ("run", range(21, -1, -1)), ("old", None)):
+        write_eval(tmp_path / "runs" / name, answers if order else answers[::-1], order=order)
+    scores = {name: read_run_scores(tmp_path / "runs" / name) for name in ("file", "old")}
+    expected, turned = (msgspec.to_builtins(score_answering(of).exact_match) for of in scores.values())
+    assert expected["mean"] == turned["mean"] and expected != turned
+    write_items([score.item for score in scores["file"]], tmp_path / "file.items.jsonl")
+    client = open_client(tmp_path / "runs", files=[tmp_path / "file.items.jsonl"])
+    listed = {line["key"]: line["exact_match"] for line in twin(client, "/evaluations")["page"]["items"]}
+    assert listed["run"] == listed["file:file.items.jsonl"] == expected
+    for key in ("run", "file:file.items.jsonl"):
+        shown = twin(client, f"/evaluation?of={key}")
+        assert shown["score"]["exact_match"] == expected
+        assert [item["id"] for item in shown["page"]["items"]] == [f"q{number}" for number in range(22)]
+
+
+def test_two_runs_differ_as_their_results_do(tmp_path):
+    write_eval(tmp_path / "first", [RIGHT, WRONG, WRONG, WRONG] * 5, order=range(20))
+    write_eval(tmp_path / "second", [RIGHT, WRONG, RIGHT, RIGHT, WRONG] * 4, order=range(19, -1, -1))
+    client = open_client(tmp_path)
+    (row, *_) = twin(client, "/evaluations/compare?of=second&of=first")["rows"]
+    shown = twin(client, "/compare?run=first&run=second")["difference"]
+    assert shown["difference"] == row["difference"] and row["difference"]["num"] == 20
+    assert row["difference"]["mean"] == (shown["counts"]["gained"] - shown["counts"]["lost"]) / 20
 
 
 def test_a_run_that_goes_on_is_read_again(client, place):

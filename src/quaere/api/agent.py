@@ -436,6 +436,9 @@ def choose_solver(
     `needs_guide` is whether the model is too small to follow the protocol; `turns_option` is how the caller names the
     number of turns. With `untaught_abstain`, a model that was taught nothing and gets full prompts may abstain.
     """
+    if closed_book and dialect and dialect not in FROM_MEMORY:
+        said = f"{dialect} searches, and a closed book is asked without"
+        raise BadInput(said, hint=f"leave out the dialect, or take {' or '.join(FROM_MEMORY)}")
     name = dialect or notes.dialect or "tool-call"
     if guided is None:
         guided = needs_guide and (name in ("tool-call", "direct") or closed_book)

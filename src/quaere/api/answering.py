@@ -20,6 +20,7 @@ from quaere.evaluation.qa.repeatable import find_repeatable
 from quaere.evaluation.qa.scores import AnsweringScore, QuestionScore, evaluate, score_episode
 from quaere.records import Episode, Question, SolveTask, Turn
 from quaere.runs import Run
+from quaere.runs.rows import PLACE
 
 _FREE = {"name", "max_rows"}  # may differ: neither changes what is asked, and fewer rows may be why it is run again
 _LATER = {"index_fingerprint"}  # evaluations that were stopped before it was stored go on without it
@@ -43,8 +44,9 @@ async def answer_questions(
     in the progress, and `on_stored` is called after each episode.
     """
     least = agent.min_confidence
+    places = {question.id: {PLACE: float(place)} for place, question in enumerate(questions)}
     done = _take_answers(stored, questions, evidence=agent.cites, min_confidence=least) if stored else {}
-    done |= await _recall(agent, [one for one in questions if one.id not in done], known, stored)
+    done |= await _recall(agent, [one for one in questions if one.id not in done], known, stored, places)
     left = [question for question in questions if question.id not in done]
     failed: list[Episode] = []
     rights = [score.exact_match for score in done.values() if score.answerable]
@@ -58,7 +60,7 @@ async def answer_questions(
 
         def keep(episode: Episode, score: QuestionScore) -> None:
             if stored:
-                stored.add_episode(episode, score_metrics(score))
+                stored.add_episode(episode, score_metrics(score) | places[score.id])
                 on_stored()
             failed.extend([episode] if episode.end == "failed" else [])
             rights.extend([score.exact_match] if score.answerable else [])
@@ -76,7 +78,11 @@ async def answer_questions(
 
 
 async def _recall(
-    agent: OpenAgent, questions: Sequence[Question], known: Sequence[Episode], stored: Run | None
+    agent: OpenAgent,
+    questions: Sequence[Question],
+    known: Sequence[Episode],
+    stored: Run | None,
+    places: Mapping[str, dict[str, float]],
 ) -> dict[str, QuestionScore]:
     """Scores of the known episodes that would be the same again, which are stored like others."""
     asked, protocol = {question.id: SolveTask(question) for question in questions}, agent.protocol.name
@@ -85,7 +91,7 @@ async def _recall(
     least = agent.min_confidence
     scores = [score_episode(episode, evidence=agent.cites, min_confidence=least) for episode in episodes]
     if stored:
-        stored.add_episodes(episodes, [score_metrics(score) for score in scores])
+        stored.add_episodes(episodes, [score_metrics(score) | places[score.id] for score in scores])
     return {score.id: score for score in scores}
 
 
@@ -109,15 +115,36 @@ def open_stored(path: Path, settings: Mapping[str, Any], *, hint: str = "run it 
             raise BadInput(f"{path} is no evaluation, but of kind {stored.info.kind}", hint="quaere runs list")
         now, before = msgspec.json.decode(msgspec.json.encode(settings)), stored.info.settings
         checked = [name for name in now if name not in _FREE and (name in before or name not in _LATER)]
-        differ = [name for name in checked if now[name] != before.get(name)]
-        if differ:
-            said = "; ".join(f"{name} was {before.get(name)!r} and is {now[name]!r}" for name in differ)
+        if said := say_changes(before, {name: now[name] for name in checked}):
             raise BadInput(f"{path} cannot go on with other settings: {said}", hint=hint)
         stored.note_end(None)
     except BaseException:
         stored.close()
         raise
     return stored
+
+
+def say_changes(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> str:
+    """The settings of `now` that were different, in words; "" if there are none.
+
+    say_changes({"limits": {"topk": 3}, "limit": 40}, {"limits": {"topk": 5}, "limit": None}) ->
+    "limits.topk was 3 and is 5; limit was 40 and is not set"
+    """
+    said = []
+    for name, value in now.items():
+        earlier = before.get(name)
+        if isinstance(value, Mapping) and isinstance(earlier, Mapping):
+            said.append(say_changes(earlier, {**dict.fromkeys(earlier), **value}, f"{within}{name}."))
+        elif value != earlier:
+            said.append(f"{within}{name} was {_say_value(earlier)} and is {_say_value(value)}")
+    return "; ".join(filter(None, said))
+
+
+def _say_value(value: object) -> str:
+    words = {None: "not set", True: "on", False: "off"}
+    if value is None or isinstance(value, bool):
+        return words[value]
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _take_answers(stored: Run, questions: Sequence[Question], **how: Any) -> dict[str, QuestionScore]:

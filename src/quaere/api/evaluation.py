@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from msgspec import structs
@@ -103,7 +104,9 @@ def evaluate(
     asked = list(
         read_questions(questions, limit, facts, to_score=True) if isinstance(questions, str | Path) else questions
     )
-    if not asked or not all(isinstance(question, Question) for question in asked):
+    if not asked:
+        raise BadInput("there is no question to evaluate: the list is empty")
+    if not all(isinstance(question, Question) for question in asked):
         hint = 'quaere.Question("q1", "Who built it?", answers=("Venn",))'
         raise BadInput("evaluate takes a JSONL file or a list of Question", hint=hint)
     asked = keep_whole_gold(asked, gold_sets)
@@ -283,11 +286,13 @@ def _table(evaluations: list[Scored]) -> Table:
         score = evaluation.score
         rates = [between(rate) if rate.num else "" for rate in (score.exact_match, score.f1)]
         numbers = (str(score.exact_match.num), *rates)
-        searches = f"{score.mean_searches:.2f}"
-        if score.mean_searches_needed is not None:
-            searches += f" of {score.mean_searches_needed:.2f} needed"
+        searches, items = f"{score.mean_searches:.2f}", evaluation.items
+        if known := [item for item in items if item.answerable and item.searches_needed]:
+            means = (fmean(getattr(item, name) for item in known) for name in ("num_searches", "searches_needed"))
+            searches = "{:.2f} of {:.2f} needed".format(*means)
+        answered = f"{score.answered:.1%}" + _say_num(len(items), score.exact_match.num)
         mark = " *" if scores.has_other_index(evaluation, evaluations[-1]) else ""
-        rows.append((evaluation.name + mark, *numbers, searches, f"{score.answered:.1%}"))
+        rows.append((evaluation.name + mark, *numbers, searches, answered))
     return _result_table("result", "questions", "EM %", "F1 %", "searches", "answered", rows=rows)
 
 
@@ -308,9 +313,14 @@ def _group_table(evaluations: list[Scored]) -> Table | None:
         row = [name, str(num)]
         for interval in found:
             said = "" if interval is None else f"{100 * interval.mean:.1f}" if is_narrow else between(interval)
-            row.append(said if interval is None or interval.num == num else f"{said} of {interval.num}")
+            row.append(said if interval is None else said + _say_num(interval.num, num))
         table.add_row(*cells(*row))
     return table
+
+
+def _say_num(num: int, usual: int) -> str:
+    """ " of 6" where a figure is of other questions than those whose number is said beside it."""
+    return "" if num == usual else f" of {num}"
 
 
 def _groups(evaluation: Scored) -> dict[str, Interval]:
@@ -409,15 +419,20 @@ def _print_judging(console: Console, judging: Judging) -> None:
 def _difference_line(evaluation: Scored, other: Scored, difference: Difference | None) -> str:
     if difference is None:
         return f"{evaluation.name} and {other.name} share no answerable question: there is no paired difference"
-    pair = f"{evaluation.name} - {other.name}, over {difference.exact_match.num} shared questions"
+    num = difference.exact_match.num
+    pair = f"{evaluation.name} - {other.name}, over {num} shared questions"
     found = [
-        f"{word} {between(getattr(difference, measure), '+')} ({100 * difference.smallest[measure]:.1f})"
+        f"{word} {between(share, '+')}{_say_num(share.num, num)} ({100 * difference.smallest[measure]:.1f})"
         for measure, word in _MEASURES.items()
-        if measure in difference.smallest
+        if measure in difference.smallest and (share := getattr(difference, measure))
     ]
     shares = {"unanswerable refused": difference.refused, "right answers lost to abstention": difference.lost}
     signs = {"unanswerable refused": "+"}
-    found += [f"{word} {between(share, signs.get(word, ''))}" for word, share in shares.items() if share]
+    found += [
+        f"{word} {between(share, signs.get(word, ''))}{_say_num(share.num, num)}"
+        for word, share in shares.items()
+        if share
+    ]
     return f"{pair}: {', '.join(found)}"
 
 
@@ -426,7 +441,7 @@ def _arm_line(arm: ArmDifference) -> str:
     measures = {"EM": arm.exact_match, "F1": arm.f1, "EM without yes/no and choices": arm.open_exact_match}
     measures["unanswerable refused"] = arm.refused
     found = [
-        f"{word} {between(interval, '+')} ({100 * interval.smallest:.1f})"
+        f"{word} {between(interval, '+')}{_say_num(interval.num, arm.exact_match.num)} ({100 * interval.smallest:.1f})"
         + (f", t over seeds [{100 * seeds.low:+.1f}, {100 * seeds.high:+.1f}]" if (seeds := interval.by_seed) else "")
         for word, interval in measures.items()
         if interval

@@ -25,7 +25,7 @@ from msgspec import Struct, structs
 
 import quaere
 from quaere.api.agent import OpenAgent, choose_solver
-from quaere.api.answering import answer_questions, open_stored, score_metrics
+from quaere.api.answering import answer_questions, open_stored, say_changes, score_metrics
 from quaere.api.suite_file import SPLITS, Suite, SuiteMethod, SuiteModel, SuiteSet
 from quaere.api.suite_table import Row, make_row
 from quaere.chat.protocol import Protocol
@@ -290,10 +290,8 @@ def _read_finished(cell: Cell) -> Evaluation:
     """The result of a finished cell; BadInput if it was asked in another way, or of other weights."""
     found = read_evaluation(cell.file)
     now = msgspec.json.decode(msgspec.json.encode(cell.settings))
-    for name in now:
-        if name not in _FREE and now[name] != found.settings.get(name):
-            said = f"{name} was {found.settings.get(name)!r} and is {now[name]!r}"
-            raise BadInput(f"{cell.file} has another result: {said}", hint="--out another folder, or remove the file")
+    if said := say_changes(found.settings, {name: now[name] for name in now if name not in _FREE}):
+        raise BadInput(f"{cell.file} has another result: {said}", hint="--out another folder, or remove the file")
     return found
 
 

@@ -113,7 +113,7 @@ def _table_of(rows: Sequence[Row], title: str) -> Part:
     for row in rows:
         said = (between(row.exact_match), between(row.f1), f"{row.mean_searches:.2f}", f"{row.mean_tokens:.0f}")
         costs = (f"{100 * row.answered:.1f}", f"{row.seconds / 60:.1f}")
-        shown.append((row.model, row.method + _mark(row), str(row.exact_match.num), *said, *costs))
+        shown.append((row.model, row.method + _mark(row), str(row.num_questions), *said, *costs))
         if row.differs:
             which = " and ".join("another index" if name == "index" else "other questions" for name in row.differs)
             notes.append(f"* {row.model}, {row.method}: with {which}, not comparable with the others")
@@ -171,8 +171,10 @@ def _as_csv(rows: Sequence[Row]) -> str:
     """One line per row; intervals and settings have a column for each of their values."""
     lines = [_flat(msgspec.to_builtins(row)) for row in rows]
     names = list(dict.fromkeys(name for line in lines for name in line))
+    # What one row lacks and another has in columns of its own needs no empty one besides.
+    names = [name for name in names if not any(other.startswith(f"{name}.") for other in names)]
     file = io.StringIO()
-    writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
+    writer = csv.DictWriter(file, names, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return file.getvalue()

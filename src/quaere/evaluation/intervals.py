@@ -38,27 +38,45 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.22
 _LEAST_CLUSTERS = (
     15  # that the bootstrap resamples: of 3 its interval has the true mean in 78 % of samples, of 8 in 89 %
 )
-_ROUNDING = 1e-12  # of squared gains
+_ROUNDING = 1e-12  # smaller values are 0 but for rounding
 _CHUNK = 1_000_000  # values resampled at once: bounds memory to about 16 MB for any number of questions
 
 Values = Sequence[Sequence[float]]  # one row per seed, each with the same questions in the same order
 
 
-class Interval(Struct, frozen=True):
-    """The mean of `num` values with its confidence interval.
+class Bounded(Struct, frozen=True):
+    """A mean between the bounds of its confidence interval; what is 0 but for rounding is 0.
 
-    Interval(mean=0.31, low=0.27, high=0.35, num=500)
+    Otherwise a bound of 3.7e-17 would exclude zero, and a mean of -3.2e-17 be printed as "-0.0".
     """
 
     mean: float
     low: float
     high: float
-    num: int
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "low", "high"):
+            if abs(getattr(self, name)) < _ROUNDING:
+                structs.force_setattr(self, name, 0.0)
 
     @property
     def verdict(self) -> Literal["better", "worse", "not shown to be better"]:
         """What the interval of a difference says."""
         return "better" if self.low > 0 else "worse" if self.high < 0 else "not shown to be better"
+
+    @property
+    def is_clear(self) -> bool:
+        """True if the interval of a difference excludes zero."""
+        return self.low > 0 or self.high < 0
+
+
+class Interval(Bounded, frozen=True):
+    """The mean of `num` values with its confidence interval.
+
+    Interval(mean=0.31, low=0.27, high=0.35, num=500)
+    """
+
+    num: int
 
 
 def bootstrap_interval(values: Sequence[float], *, seed: int = 0, num_resamples: int = _NUM_RESAMPLES) -> Interval:
@@ -195,7 +213,7 @@ def wilson_interval(num_hits: int, num: int) -> Interval:
 # --------------------------------------------------------------------------------------------------------------- seeds
 
 
-class SeededInterval(Struct, frozen=True):
+class SeededInterval(Bounded, frozen=True):
     """A mean over `num_seeds` seeds and `num` questions with its interval over both.
 
     `by_seed` is Student's interval over the means of the seeds, None for one seed, whose interval is over questions
@@ -205,9 +223,6 @@ class SeededInterval(Struct, frozen=True):
                        by_seed=Interval(mean=0.059, low=0.035, high=0.083, num=3))
     """
 
-    mean: float
-    low: float
-    high: float
     num: int
     num_seeds: int
     smallest: float

@@ -104,9 +104,9 @@ class QuestionRow(msgspec.Struct):
     hops: int = 0
     evidence: tuple[Evidence, ...] = ()
     # Loose types on purpose: third-party files have numbers or null as names of sets and documents, and in files of
-    # open-ended questions `facts` is a list of the facts themselves.
-    facts: Any = None
-    searches: Any = None
+    # open-ended questions `facts` is a list of the facts themselves. A number in words would be ignored silently.
+    facts: int | list[Any] | None = None
+    searches: int | list[Any] | None = None
     set: str | int | None = None
     gold_ids: tuple[str | int, ...] | None = None
     hidden: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ from quaere.disk import new_file
 from quaere.errors import BadInput
 from quaere.records import Episode, Search, SolveTask
 from quaere.runs.reader import RunReader
-from quaere.runs.rows import EpisodeRow
+from quaere.runs.rows import PLACE, EpisodeRow
 
 _LOG_VERSION = 2  # of Inspect's format
 _STATUS = {"done": "success", "failed": "error", "stopped": "cancelled", "running": "started", "unknown": "success"}
@@ -79,7 +79,7 @@ def _describe_run(run: RunReader, rows: list[EpisodeRow]) -> dict[str, Any]:
 def _describe_results(rows: list[EpisodeRow]) -> dict[str, Any]:
     scored: dict[str, list[float]] = {}
     for row in rows:
-        for name, value in _finite(row.metrics).items():
+        for name, value in _scores(row.metrics).items():
             scored.setdefault(name, []).append(value)
     return {
         "total_samples": len(rows),
@@ -119,7 +119,7 @@ def _sample(row: EpisodeRow, episode: Episode, epoch: int, run_id: str) -> dict[
             "choices": [{"message": message, "stop_reason": "stop"} for message in answers[-1:]],
             "completion": row.answer or "",
         },
-        "scores": {name: {"value": value, "answer": row.answer or ""} for name, value in _finite(row.metrics).items()},
+        "scores": {name: {"value": value, "answer": row.answer or ""} for name, value in _scores(row.metrics).items()},
         "metadata": {
             "episode": row.id,
             **{name: getattr(row, name) for name in ("step", "phase", "protocol", "end")},
@@ -153,8 +153,9 @@ def _messages(row: EpisodeRow, episode: Episode) -> Iterator[dict[str, Any]]:
         }
 
 
-def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+def _scores(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The finite metrics; a question's place is no score."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value) and name != PLACE}
 
 
 def _identify(*parts: str) -> str:

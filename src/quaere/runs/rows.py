@@ -23,6 +23,7 @@ from quaere.rewards.abstention import ABSTAINED, ABSTENTION, is_abstention
 
 PHASES = ("proposer", "generation", "solver", "reports")  # known names; the metric "run/phase" is an index into these,
 OWN_PHASES = "phases"  # ... followed by a run's own, in this setting
+PLACE = "question/place"  # metric of an evaluation's episodes, which are stored as they end: the place of the question
 INFO_COLUMNS = "id, kind, created, version, settings"
 # Conditions in SQL, by the metric that `Run.add_episodes` stores; older runs may have the answer's words alone. Metrics
 # are searched as text, in the form that `encode_values` writes: parsing them would take several times as long.

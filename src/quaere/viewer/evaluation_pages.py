@@ -30,7 +30,7 @@ from quaere.evaluation.qa.scores import (
     score_episode,
 )
 from quaere.records import EndReason, SolveTask
-from quaere.runs.rows import EpisodeFilter
+from quaere.runs.rows import PLACE, EpisodeFilter, EpisodeRow
 from quaere.viewer.page_formats import Listed, ListPage, copy_fields, cut_page
 from quaere.viewer.run_folder import HELD, LEARN_RUN, MEASUREMENTS, Kept, RunFolder, read_signature, require, sign_file
 from quaere.viewer.run_list import RunCards, name_model
@@ -219,7 +219,7 @@ class EvaluationResults:
 def _describe_run(key: str, run: Run) -> EvaluationLine:
     """A run of `quaere eval` as a line of the list, from the scores stored with its episodes."""
     settings = run.info.settings
-    scores = [row.metrics for row in run.rows(EpisodeFilter()) if "answer/exact_match" in row.metrics]
+    scores = [row.metrics for row in _order_rows(run) if "answer/exact_match" in row.metrics]
     rights, f1s = ([one.get(name, 0.0) for one in scores] for name in ("answer/exact_match", "answer/f1"))
     return EvaluationLine(
         key=key,
@@ -260,13 +260,22 @@ def _describe(result: Result) -> EvaluationLine:
     )
 
 
+def _order_rows(run: Run) -> list[EpisodeRow]:
+    """A run's episodes in the order of the question file, in which the command takes them: the bootstrap depends on it.
+
+    Runs of earlier versions do not know it: theirs is the order in which the episodes ended.
+    """
+    return sorted(run.rows(EpisodeFilter()), key=lambda row: row.metrics.get(PLACE, row.number))
+
+
 def _score_run(key: str, run: Run) -> Result:
     settings = run.info.settings
-    scores = {
+    scored = {
         episode.id: score_episode(episode, evidence=bool(settings.get("evidence")), min_confidence=run.min_confidence)
         for episode in run.episodes()
         if isinstance(episode.task, SolveTask)
     }
+    scores = {row.id: scored[row.id] for row in _order_rows(run) if row.id in scored}
     require(scores, f"run {key} has no scored question yet", "it is listed with its episodes")
     found, name = list(scores.values()), str(settings.get("name") or key)
     return Result(

@@ -4,7 +4,7 @@ compare_results(results, PairQuery(of=["warm", "base"])).rows[0] ->
 MeasureRow("exact match", Interval(...), Interval(...), Interval(mean=0.06, low=0.02, high=0.1, num=500), 0.055)
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct, field
@@ -17,7 +17,7 @@ from quaere.evaluation.qa.items import Item
 from quaere.evaluation.qa.scores import has_other_index
 from quaere.viewer.evaluation_pages import MEASURES, EvaluationResults, ItemLine, Result, describe_item, has_text
 from quaere.viewer.page_formats import Listed, ListPage, cut_page
-from quaere.viewer.run_folder import MEASUREMENTS
+from quaere.viewer.run_folder import MEASUREMENTS, NotShown
 
 REFUSED = "unanswerable refused"
 _GOLD = ("gold", "gold_joint")
@@ -49,11 +49,6 @@ class MeasureRow(Struct, frozen=True):
     theirs: Interval
     difference: Interval
     smallest: float
-
-    @property
-    def is_clear(self) -> bool:
-        """True if the interval of the difference excludes zero."""
-        return self.difference.low > 0 or self.difference.high < 0
 
 
 class PairLine(Struct, frozen=True):
@@ -88,7 +83,7 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
     if len(set(query.of)) != 2 or len(query.of) != 2:
         raise BadInput(f"{len(set(query.of))} results to compare: it takes two", hint="mark two at /evaluations")
     ours, theirs = (results.find(key) for key in query.of)
-    clusters = results.find_clusters() if set(query.of) == set(MEASUREMENTS) else {}
+    clusters = _find_clusters(results, query.of)
     known = {item.key: item for item in theirs.scored.items}
     pairs = [(item, known[item.key]) for item in ours.scored.items if item.key in known]
     changes = [_CHANGES[one.right, other.right] for one, other in pairs]
@@ -113,6 +108,21 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
         other_index=has_other_index(ours.scored, theirs.scored),
         page=cut_page(found, query.page).map(lambda each: view(*each)),
     )
+
+
+def find_gain(results: EvaluationResults, ours: str, theirs: str) -> Interval | None:
+    """The first minus the second in exact match, as their page has it; None if these are no results that share any."""
+    if not {ours, theirs} <= {*results.names()}:
+        return None
+    try:
+        rows = _measure(results.find(ours), results.find(theirs), _find_clusters(results, (ours, theirs)))
+    except NotShown:  # one has no scored question yet
+        return None
+    return next((row.difference for row in rows), None)
+
+
+def _find_clusters(results: EvaluationResults, of: Sequence[str]) -> dict[str, Hashable]:
+    return results.find_clusters() if set(of) == set(MEASUREMENTS) else {}
 
 
 def _measure(ours: Result, theirs: Result, clusters: Mapping[str, Hashable]) -> Iterator[MeasureRow]:

@@ -15,6 +15,7 @@ from quaere.evaluation.intervals import Interval, paired_difference
 from quaere.runs.rows import Outcome
 from quaere.runs.summaries import describe_state
 from quaere.viewer.evaluation_pages import EvaluationResults
+from quaere.viewer.evaluation_pair import find_gain
 from quaere.viewer.learning_map import NAMED_ROWS, Cell, count_cell, cut_panels, read_last, split_outcomes
 from quaere.viewer.measurements import find_typical
 from quaere.viewer.metric_charts import ChartData, ChartSection, draw_sections, find_steps, read_lines
@@ -155,7 +156,9 @@ def compare_runs(folder: RunFolder, results: EvaluationResults, query: CompareQu
         num_left_out=num_left_out,
         first_step=min((run.first_step for run in runs if run.last_step), default=0),
         last_step=max(run.last_step for run in runs),
-        difference=find_difference(outcomes[0], outcomes[1]),
+        difference=find_difference(outcomes[0], outcomes[1], find_gain(results, names[1], names[0]))
+        if len(names) == 2
+        else None,
     )
 
 
@@ -164,8 +167,13 @@ def _read_created(folder: RunFolder, name: str) -> str:
         return run.info.created
 
 
-def find_difference(first: Sequence[Outcome], second: Sequence[Outcome]) -> Difference | None:
-    """The questions that both runs attempted, held-back ones if there are any; None if there are none."""
+def find_difference(
+    first: Sequence[Outcome], second: Sequence[Outcome], gain: Interval | None = None
+) -> Difference | None:
+    """The questions that both runs attempted, held-back ones if there are any; None if there are none.
+
+    `gain` is the difference of two evaluations, which is then the same on all pages.
+    """
     pairs = zip((True, False), split_outcomes(first), split_outcomes(second), strict=True)
     for is_held_back, ours, theirs in pairs:
         one, other = read_last(ours), read_last(theirs)
@@ -178,7 +186,7 @@ def find_difference(first: Sequence[Outcome], second: Sequence[Outcome]) -> Diff
                 is_held_back=is_held_back,
                 rows=sorted(rows, key=lambda row: order.index(row.change))[:MAX_QUESTIONS],
                 counts={change: sum(row.change == change for row in rows) for change in order},
-                difference=paired_difference(*shares),
+                difference=gain or paired_difference(*shares),
                 num_left_out=max(0, len(rows) - MAX_QUESTIONS),
             )
     return None

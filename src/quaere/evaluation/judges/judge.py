@@ -182,7 +182,7 @@ class StringCheck:
 
 
 def holds_answer(span: str, answers: Sequence[str]) -> bool:
-    """True if the span contains one of the answers and at least three other words.
+    """True if the span contains one of the answers and at least three other words; articles are not counted.
 
     holds_answer("Orsolya Venn built it in 1702.", ("Venn",)) -> True
     """
