@@ -80,7 +80,8 @@ practice() {  # name, arm whose questions are practised
     local questions=$OUT/$1-$2-$SEED.jsonl from=
     if [[ $2 == fresh ]]; then questions=$OUT/$1-fresh.jsonl; fi
     if [[ -n ${NUM:-} ]]; then  # not by shuf: its sources for a seed repeat, and draw alike for many seeds
-        python -c 'import random, sys; print(end="".join(random.Random(sys.argv[1]).sample([*sys.stdin], int(sys.argv[2]))))' \
+        python -c 'import random, sys; rows = [*sys.stdin]; num = min(len(rows), int(sys.argv[2]))
+print(end="".join(random.Random(sys.argv[1]).sample(rows, num)))' \
             "$SEED" "$NUM" < "$questions" > "$OUT/$1-$2-$SEED-$NUM.jsonl"
         questions=$OUT/$1-$2-$SEED-$NUM.jsonl
     fi

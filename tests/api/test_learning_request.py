@@ -47,6 +47,7 @@ def test_questions_of_a_world_have_kinds(tmp_path):
         ),
         ("a larger --turn-tokens", "a larger --set form.turn_tokens=N"),
         ("--out DIR", "--out DIR"),
+        ("quaere warmup drzero --facts 1 --out DIR", "quaere warmup drzero --facts 1 --out DIR"),
     ],
 )
 def test_options_of_a_warm_up_are_named_as_settings_of_the_form(hint, expected):

@@ -13,6 +13,7 @@ from quaere.dialects.notes import Notes
 from quaere.evaluation.qa.scores import read_evaluation
 from quaere.rollout.policy import TokenPolicy
 from quaere.runs import Run
+from quaere.runs.rows import PLACE
 from scripted import ScriptedSampler
 
 SENTENCE = "Orsolya Venn built the Halm bridge in 1702."
@@ -442,7 +443,9 @@ def test_an_evaluation_with_hidden_answers_counts_refusals_and_what_cannot_be_hi
             if "Orsolya Venn" in hit.passage.text
         ]
         metrics = {row.id: row.metrics for row in stored.index()}
-        assert metrics["q0-hidden"] == {"answer/abstained": 1.0} and metrics["q0"]["answer/exact_match"] == 1.0
+        assert (
+            metrics["q0-hidden"] == {"answer/abstained": 1.0, PLACE: 1.0} and metrics["q0"]["answer/exact_match"] == 1.0
+        )
         assert stored.metrics("abstention/refused")[0].value == 0.5
 
     # A stopped one goes on: the copy that was answered is not asked again.

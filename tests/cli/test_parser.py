@@ -43,7 +43,7 @@ def test_where_nothing_is_near_the_hint_is_the_help(words, said, capsys):
 def test_several_servers_are_searched_together_but_not_several_indexes(capsys):
     assert main(["search", "Halm", "--index", "notes", "--search", "mails"]) == 2
     said, hint = capsys.readouterr().err.splitlines()
-    assert said == "quaere: --search mails beside notes: only URLs can be searched together"
+    assert said == "quaere: --search mails with notes: only URLs can be searched together"
     assert "quaere index FOLDER OTHER-FOLDER --out DIR" in hint
     urls = ["--search", "http://a", "--search", "http://b", "--index", "https://c"]
     assert build_parser().parse_args(["search", "Halm", *urls]).index == "http://a,http://b,https://c"

@@ -45,7 +45,7 @@ def whole(quoting_paths, tmp_path_factory):
 def test_a_run_goes_through_its_phases_and_stores_everything(whole):
     run, told, _ = whole
     assert [report.phase for report in told.steps] == ["proposer"] * 2 + ["generation"] * 2 + ["solver"] * 2
-    assert told.notes == []
+    assert all("no question is held back to validate" in note for note in told.notes)  # they are too few
     wanted = """reward/mean reward/format reward/difficulty reward/value reward/brevity evidence/verbatim
     evidence/tokens evidence/chance_with evidence/chance_without evidence/value evidence/refused verifier/episodes
     proposer/valid passes/mean gradient/norm"""

@@ -54,6 +54,18 @@ def test_a_search_is_a_call_and_its_passages_the_reply(run, tmp_path):
     assert "[d1#0]" in found["content"] and "Orsolya Venn built it." in found["content"]
 
 
+def test_the_share_of_abstentions_is_over_all_episodes(tmp_path):
+    with Run.open(write_run(tmp_path / "runs/beta"), write=True) as run:
+        add_episodes(run, step=4)
+        run.add_episode(make_episode("refused", "q2"), {"answer/abstained": 1.0}, step=4)
+        run.note_end(RunState("done"))
+        write_inspect_log(run, tmp_path / "log.json")
+    results = read(tmp_path / "log.json")["results"]
+    (found,) = (one for one in results["scores"] if one["name"] == "answer/abstained")
+    assert found["scored_samples"] == results["total_samples"] > 1
+    assert found["metrics"]["mean"]["value"] == pytest.approx(1 / results["total_samples"])
+
+
 def test_scores_are_the_finite_metrics_and_results_their_means(run, tmp_path):
     write_inspect_log(run, tmp_path / "log.json")
     log = read(tmp_path / "log.json")

@@ -227,6 +227,7 @@ def test_the_gain_of_a_learning_is_shown_over_documents_as_on_its_own_page(tmp_p
     address = "/evaluations/compare?of=after&of=before"
     (first, *_) = twin(client, address)["rows"]
     assert first["difference"] == found and "paired difference over documents" in client.get(address).text
+    assert first["smallest"] == pytest.approx((found["high"] - found["low"]) / 2 * 2.80 / 1.96)  # over documents, too
     assert twin(client, "/compare?run=before&run=after")["difference"]["difference"] == found
     (tmp_path / "held.jsonl").unlink()
     client = open_client(tmp_path / "run")

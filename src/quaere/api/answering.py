@@ -141,9 +141,10 @@ def say_changes(before: Mapping[str, Any], now: Mapping[str, Any], within: str =
 
 
 def _say_value(value: object) -> str:
-    words = {None: "not set", True: "on", False: "off"}
-    if value is None or isinstance(value, bool):
-        return words[value]
+    if value in (None, "", []):
+        return "not set"
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

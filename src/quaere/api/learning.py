@@ -332,12 +332,12 @@ class Learning:
         before = self._measure(self.start, path.stem, progress)
         self.store_time()
         self.store_also = _store_nothing
-        timed.unlink(missing_ok=True)  # the steps are decided once
         if (answered := find_answered()).num:
             # The last evaluation takes as long as all calls of this one, and the training loads the model, too.
             planned_s = self.seconds[self.stage] + self.opened_s - self.began_s
             left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - planned_s
             self._change_steps(fit_steps(self.plan, answered.episode_s, left_s), left_s)
+        timed.unlink(missing_ok=True)
         before.write(path)
 
     def _measure_end(self, path: Path) -> None:

@@ -308,6 +308,8 @@ def naming_form() -> Iterator[None]:
     try:
         yield
     except BadInput as error:
+        if error.hint.startswith("quaere "):  # a command of its own
+            raise
         raise BadInput(str(error), hint=_WARMUP_OPTION.sub(rename, error.hint)) from error
 
 

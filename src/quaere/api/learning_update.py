@@ -394,9 +394,9 @@ def _take(weights: Path, agent: Path) -> None:
 
 
 def is_loss(difference: Interval) -> bool:
-    """True if the interval is below 0; of documents that show no spread, which never is, if the mean is."""
-    is_unknown = (difference.low, difference.high) == (-1, 1)
-    return (difference.mean if is_unknown else difference.high) < 0
+    """True if the interval is below 0; if it is [-1, 1], as few documents can have it, it says nothing: by the mean."""
+    says_nothing = (difference.low, difference.high) == (-1, 1)
+    return (difference.mean if says_nothing else difference.high) < 0
 
 
 def _list_all(questions: Collection[CheckedQuestion]) -> set[str]:

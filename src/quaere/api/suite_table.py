@@ -171,7 +171,7 @@ def _as_csv(rows: Sequence[Row]) -> str:
     """One line per row; intervals and settings have a column for each of their values."""
     lines = [_flat(msgspec.to_builtins(row)) for row in rows]
     names = list(dict.fromkeys(name for line in lines for name in line))
-    # What one row lacks and another has in columns of its own needs no empty one besides.
+    # A column that another row splits into several is left out.
     names = [name for name in names if not any(other.startswith(f"{name}.") for other in names)]
     file = io.StringIO()
     writer = csv.DictWriter(file, names, restval="", extrasaction="ignore", lineterminator="\n")

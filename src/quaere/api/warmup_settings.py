@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Struct, structs
+from msgspec.structs import FieldInfo
 
 from quaere.errors import BadInput
 from quaere.policies.catalogue import BLANK
@@ -226,16 +227,25 @@ def make_settings(given: Mapping[str, object]) -> WarmupSettings:
             return Path(value)
         raise TypeError(f"Expected a path, got {type(value).__name__}")
 
-    for field in fields_of(WarmupSettings):
-        if field.name not in given:
-            continue
-        try:
-            msgspec.convert(value := given[field.name], field.type, dec_hook=read_path)
-        except msgspec.ValidationError as error:
-            right = describe_type(msgspec.inspect.type_info(field.type))
-            usual = field.default if isinstance(field.default, int | float | str | tuple) else None
-            raise BadInput(
-                f"{field.name} of a warm-up must be {right}, not {shorten(value)}",
-                hint="see quaere warmup --help" if usual is None else f"such as {field.name}={usual!r}",
-            ) from error
-    return msgspec.convert(given, WarmupSettings, dec_hook=read_path)
+    try:
+        return msgspec.convert(given, WarmupSettings, dec_hook=read_path)
+    except msgspec.ValidationError as error:
+        for field in fields_of(WarmupSettings):
+            _check_type(field, given, read_path)
+        raise BadInput(f"a warm-up cannot be set like this: {error}") from error
+
+
+def _check_type(field: FieldInfo, given: Mapping[str, object], read_path: Callable[[type, object], object]) -> None:
+    """Raise BadInput if the setting is given with a value of another type."""
+    if field.name not in given:
+        return
+    value = given[field.name]
+    try:
+        msgspec.convert(value, field.type, dec_hook=read_path)
+    except msgspec.ValidationError as error:
+        right = describe_type(msgspec.inspect.type_info(field.type))
+        usual = field.default if isinstance(field.default, int | float | str | tuple) else None
+        raise BadInput(
+            f"{field.name} of a warm-up must be {right}, not {shorten(value)}",
+            hint="see quaere warmup --help" if usual is None else f"such as {field.name}={usual!r}",
+        ) from error

@@ -27,6 +27,7 @@ from quaere.cli.terminal import printable as printable  # shown with everything 
 from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Answer, Episode, Proposal, Report, ReportTask, SearchResult, Turn
 from quaere.runs import Run
+from quaere.runs.rows import PLACE
 
 _TRIM_CHARS = 240
 _MAX_SEEN = 10  # passages listed when no answer was found
@@ -107,7 +108,7 @@ def render_stored(
     episode: Episode, metrics: Mapping[str, float], *, full: bool, tokens: bool, min_confidence: float
 ) -> Group:
     """The whole episode with its metrics and rewards on one line; with `tokens` also a table of its segments."""
-    line = " · ".join(f"{name} {value:.3g}" for name, value in metrics.items())
+    line = " · ".join(f"{name} {value:.3g}" for name, value in metrics.items() if name != PLACE)
     measures = [Text(printable(line), "dim")] if metrics else []
     shown = render_episode(episode, full=full, min_confidence=min_confidence)
     return Group(shown, *measures, *([render_tokens(episode)] if tokens else []))

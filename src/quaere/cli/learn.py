@@ -173,7 +173,7 @@ def describe_learned(learned: Learned) -> list[str]:
     if learned.update:
         lines += _describe_update(learned.update, learned.is_trained)
     elif not learned.is_better:
-        kept = "reinforced all the same (--anyway)" if learned.is_trained else "the model before reinforcement"
+        kept = "reinforced all the same" if learned.is_trained else "the model before reinforcement"
         lines.append(f"{learned.gain.verdict}: the agent is {kept}")
     lines += [f"questions: {kinds}; searches: {needed}"]
     if learned.examples:

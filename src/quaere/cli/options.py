@@ -187,7 +187,7 @@ class _JoinedUrls(argparse.Action):
             setattr(namespace, self.dest, now)
             return
         if not all(each.startswith(("http://", "https://")) for each in (before, now)):
-            said = f"{option_string} {now} beside {before}: only URLs can be searched together"
+            said = f"{option_string} {now} with {before}: only URLs can be searched together"
             raise BadInput(said, hint="quaere index FOLDER OTHER-FOLDER --out DIR makes one index of several folders")
         setattr(namespace, self.dest, f"{before},{now}")
 

@@ -104,14 +104,20 @@ class QuestionRow(msgspec.Struct):
     hops: int = 0
     evidence: tuple[Evidence, ...] = ()
     # Loose types on purpose: third-party files have numbers or null as names of sets and documents, and in files of
-    # open-ended questions `facts` is a list of the facts themselves. A number in words would be ignored silently.
-    facts: int | list[Any] | None = None
-    searches: int | list[Any] | None = None
+    # open-ended questions `facts` is a list of the facts themselves.
+    facts: Any = None
+    searches: Any = None
     set: str | int | None = None
     gold_ids: tuple[str | int, ...] | None = None
     hidden: tuple[str, ...] = ()
     answer: Any = UNSET  # read only of a row without the first two, which may be empty on purpose
     answer_aliases: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("facts", "searches"):
+            value = getattr(self, name)
+            if isinstance(value, str) and len(value.split()) == 1:  # it would be ignored silently
+                raise ValueError(f"`{name}` must be a number, not {value!r}")
 
     def to_question(self, name: str) -> Question:
         """The row as a question with the id `name`."""
@@ -148,7 +154,10 @@ class QuestionRow(msgspec.Struct):
 
 
 def _count(value: object, otherwise: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise
+    """The value if it is a whole number of 0 or more; an optional column of a table has it as 2.0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1:
+        return otherwise
+    return int(value)
 
 
 class _Document(msgspec.Struct):

@@ -27,6 +27,7 @@ import quaere
 from quaere.disk import new_file
 from quaere.errors import BadInput
 from quaere.records import Episode, Search, SolveTask
+from quaere.rewards.abstention import ABSTAINED
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import PLACE, EpisodeRow
 
@@ -81,6 +82,8 @@ def _describe_results(rows: list[EpisodeRow]) -> dict[str, Any]:
     for row in rows:
         for name, value in _scores(row.metrics).items():
             scored.setdefault(name, []).append(value)
+    if ABSTAINED in scored:  # episodes that did not need not have it
+        scored[ABSTAINED] = [float(row.is_abstained) for row in rows]
     return {
         "total_samples": len(rows),
         "completed_samples": len(rows),

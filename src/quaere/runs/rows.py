@@ -19,7 +19,7 @@ from quaere.errors import BadInput
 from quaere.records import Candidate, EndReason, Episode, Evidence, Proposal, ProposeTask, RubricTask, Support
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
-from quaere.rewards.abstention import ABSTAINED, ABSTENTION, is_abstention
+from quaere.rewards.abstention import ABSTAINED, ABSTENTION
 
 PHASES = ("proposer", "generation", "solver", "reports")  # known names; the metric "run/phase" is an index into these,
 OWN_PHASES = "phases"  # ... followed by a run's own, in this setting
@@ -92,7 +92,7 @@ class EpisodeRow(Struct, frozen=True):
     def is_abstained(self) -> bool:
         """True if the episode counts as an abstention, as `IS_ABSTAINED` has it."""
         known = self.metrics.get(ABSTAINED)
-        return is_abstention(self.answer or "") if known is None else known == 1
+        return self.answer == ABSTENTION if known is None else known == 1
 
 
 class Outcome(NamedTuple):

@@ -368,7 +368,11 @@ def _refusing_misfits(folder: Path) -> Iterator[None]:
     """Context in which weights of other shapes, or none, are a BadInput and not an error of torch in many lines."""
     try:
         yield
-    except (RuntimeError, FileNotFoundError) as error:
+    except FileNotFoundError as error:
+        raise BadInput(f"{folder} has no {WEIGHTS}: it belongs to another model", hint=_SAME_MODEL) from error
+    except RuntimeError as error:
+        if type(error).__name__ == "OutOfMemoryError":
+            raise
         said = f"the weights in {folder} do not fit the model: they belong to another model"
         raise BadInput(said, hint=_SAME_MODEL) from error
 

@@ -25,7 +25,7 @@ from quaere.grouping import group_by
 from quaere.records import Answer, EndReason, Episode, Evaluate, Malformed, Proposal, Search, SolveTask, Turn
 from quaere.rewards.abstention import UNANSWERABLE, has_hidden_answer
 from quaere.rewards.answers import normalise_answer
-from quaere.runs.rows import EpisodeFilter, EpisodeGroup, EpisodeRow
+from quaere.runs.rows import PLACE, EpisodeFilter, EpisodeGroup, EpisodeRow
 from quaere.viewer.page_formats import ListPage, PageNumber, copy_fields, cut_page
 from quaere.viewer.run_folder import require
 
@@ -229,7 +229,7 @@ def read_questions(run: Run, name: str, query: QuestionsQuery) -> QuestionsPage:
         admitted = {_key(row) for row in run.rows(wanted) if query.admits(row.metrics)}
         groups = [group for group in groups if _key(group) in admitted]
     page = cut_page(groups, query.page)
-    parts = {part for group in page.items[:1] for row in rows_of(run, group) for part in row.metrics}
+    parts = {part for group in page.items[:1] for row in rows_of(run, group) for part in row.metrics} - {PLACE}
     return QuestionsPage(
         run=name,
         query=query,
@@ -257,7 +257,7 @@ def read_group(run: Run, name: str, query: GroupQuery) -> GroupPage:
         query=query,
         question=question,
         answers=answers,
-        parts=sorted({part for row in everything for part in row.metrics}),
+        parts=sorted({part for row in everything for part in row.metrics} - {PLACE}),
         sections=sections,
     )
 

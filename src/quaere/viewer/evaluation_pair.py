@@ -15,11 +15,13 @@ from quaere.evaluation.qa.answer_kinds import CLOSED
 from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.items import Item
 from quaere.evaluation.qa.scores import has_other_index
+from quaere.rewards.abstention import HIDDEN_SUFFIX
 from quaere.viewer.evaluation_pages import MEASURES, EvaluationResults, ItemLine, Result, describe_item, has_text
 from quaere.viewer.page_formats import Listed, ListPage, cut_page
 from quaere.viewer.run_folder import MEASUREMENTS, NotShown
 
 REFUSED = "unanswerable refused"
+_DETECTED = 2.80 / 1.96  # half an interval times this: what is shown with a power of 80 % (`smallest_difference`)
 _GOLD = ("gold", "gold_joint")
 Change = Literal["", "gained", "lost", "both", "neither"]
 # What became of a question, by whether the first and the second result are right.
@@ -135,6 +137,7 @@ def _measure(ours: Result, theirs: Result, clusters: Mapping[str, Hashable]) -> 
         return
     both = [[item for item in result.scored.items if item.answerable] for result in (ours, theirs)]
     shared = {item.key for item in both[0]} & {item.key for item in both[1]}
+    known = {item.key: item for item in theirs.scored.items}
     closed = {item.key for items in both for item in items if item.kind in CLOSED}
     lacking = {item.key for items in both for item in items if item.gold is None}
     for name, smallest in difference.smallest.items():
@@ -143,18 +146,26 @@ def _measure(ours: Result, theirs: Result, clusters: Mapping[str, Hashable]) -> 
         mine, others = (
             rate_interval([float(getattr(item, measure) or 0) for item in items if item.key in keys]) for items in both
         )
-        shown = getattr(difference, name)
+        shown: Interval = getattr(difference, name)
         if clusters:
-            earlier = {item.key: item for item in theirs.scored.items}
-            pairs = [(item, earlier[item.key]) for item in ours.scored.items if item.key in keys]
-            values = ([float(getattr(item, measure) or 0) for item in side] for side in zip(*pairs, strict=True))
-            shown = clustered_difference(
-                next(values), next(values), [clusters.get(item.id, item.id) for item, _ in pairs]
-            )
+            pairs = [(item, known[item.key]) for item in ours.scored.items if item.key in keys]
+            shown, smallest = _differ(pairs, measure, clusters)
         yield MeasureRow(MEASURES[name], mine, others, shown, smallest)
     if difference.refused:
-        known = {item.key: item for item in theirs.scored.items}
         pairs = [(one, known[one.key]) for one in ours.scored.items if one.key in known and not one.answerable]
         sides = [[float(item.right) for item in side] for side in zip(*pairs, strict=True)]
         mine, others = map(rate_interval, sides)
-        yield MeasureRow(REFUSED, mine, others, difference.refused, smallest_difference(*sides))
+        shown, smallest = difference.refused, smallest_difference(*sides)
+        if clusters:
+            shown, smallest = _differ(pairs, "right", clusters)
+        yield MeasureRow(REFUSED, mine, others, shown, smallest)
+
+
+def _differ(
+    pairs: Sequence[tuple[Item, Item]], measure: str, clusters: Mapping[str, Hashable]
+) -> tuple[Interval, float]:
+    """The difference over clusters, and the smallest that its interval's standard error would show."""
+    values = [[float(getattr(item, measure) or 0) for item in side] for side in zip(*pairs, strict=True)]
+    places = [clusters.get(item.id.removesuffix(HIDDEN_SUFFIX), item.id) for item, _ in pairs]
+    found = clustered_difference(values[0], values[1], places)
+    return found, (found.high - found.low) / 2 * _DETECTED
