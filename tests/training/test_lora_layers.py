@@ -149,6 +149,6 @@ def test_weights_of_another_rank_and_missing_ones_are_refused_in_one_line(tmp_pa
     load_weights(adapted(1, fused=False), tmp_path, "one")
     wide = get_peft_model(Pair(), LoraConfig(r=4, target_modules=["up", "down"]), adapter_name="one")
     for folder in (tmp_path, tmp_path / "empty"):
-        with pytest.raises(BadInput, match="they belong to another model") as caught:
+        with pytest.raises(BadInput, match=r"belongs? to another model") as caught:
             load_weights(wide, folder, "one")
         assert "--model M --force" in caught.value.hint
