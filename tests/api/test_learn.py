@@ -423,15 +423,20 @@ def test_what_a_proposer_samples_is_counted(planned):
     assert count_steps(config, 0) == 3 * (2 * 50 * (1 + 4) + 2 * 10 * (1 + 1)) / 64  # as many as documents
 
 
-def test_a_kill_after_the_last_answer_does_not_keep_the_planned_steps(place, tmp_path, monkeypatch):
-    """By a clock that goes on by a two-hundredth of a second whenever it is looked at."""
+@pytest.fixture
+def timed(place, tmp_path, monkeypatch):
+    """A call whose steps its first evaluation decides, by a clock that goes on by 5 ms whenever it is looked at."""
     corpus, given = place
     settings = {name: value for name, value in SMALL.items() if name not in ("solver.steps", "engine.mode")}
     settings["solver.attempts"] = 3
-    given = {**given, "out": tmp_path / "out", "settings": settings, "minutes": 0.6}
     ticks = itertools.count()
-    monkeypatch.setattr(learning_plan, "_CPU_EPISODES", 12)
+    monkeypatch.setattr(learning_plan, "_CPU_EPISODES", 12)  # as in one step
     monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: next(ticks) / 200))
+    return corpus, {**given, "out": tmp_path / "out", "settings": settings, "minutes": 0.6}
+
+
+def test_a_kill_after_the_last_answer_does_not_keep_the_planned_steps(timed, tmp_path):
+    corpus, given = timed
     stop_each(corpus, given, ["answering 16", "reinforcing;"])
     assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 80  # and not 28
     assert not (tmp_path / "out/answered.json").exists()
@@ -480,21 +485,15 @@ def test_the_time_of_a_stage_is_stored_while_it_goes_on(place, tmp_path, monkeyp
     assert json.loads((given["out"] / "seconds.json").read_text())["before"] > spent[-1]
 
 
-def test_the_steps_are_decided_once(place, tmp_path, monkeypatch):
-    """By a clock that goes on by a two-hundredth of a second whenever it is looked at."""
-    corpus, given = place
-    settings = {name: value for name, value in SMALL.items() if name not in ("solver.steps", "engine.mode")}
-    settings["solver.attempts"] = 3
-    given = {**given, "out": tmp_path / "out", "settings": settings, "minutes": 0.6}
-    ticks = itertools.count()
-    monkeypatch.setattr(learning_plan, "_CPU_EPISODES", 12)  # as in one step
-    monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: next(ticks) / 200))
+def test_the_steps_are_decided_once(timed, tmp_path, monkeypatch):
+    later = itertools.count(1)
+    corpus, given = timed
     stop_each(corpus, given, ["measuring"])
     assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 28
     stop_each(corpus, given, ["80 steps of about "])
     stop_each(corpus, given, ["reinforcing;"])
     assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 80
-    monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: 1000 * next(ticks)))
+    monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: 1000 * next(later)))
     stop_each(corpus, given, ["reinforcing 1"])
     with quaere.Run.open(tmp_path / "out/run") as run:
         assert run.config["solver"]["steps"] == 80

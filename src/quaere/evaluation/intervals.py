@@ -35,9 +35,8 @@ _NUM_RESAMPLES = 10_000
 _DETECTABLE = _Z + NormalDist().inv_cdf(_POWER)  # standard errors of a difference that is shown with a power of 80 %
 # Student's t at 97.5 %, by degrees of freedom from 1.
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-_LEAST_CLUSTERS = (
-    15  # that the bootstrap resamples: of 3 its interval has the true mean in 78 % of samples, of 8 in 89 %
-)
+# That the bootstrap resamples: of 3 its interval has the true mean in 78 % of samples, of 8 in 89 %.
+_LEAST_CLUSTERS = 15
 _ROUNDING = 1e-12  # smaller values are 0 but for rounding
 _CHUNK = 1_000_000  # values resampled at once: bounds memory to about 16 MB for any number of questions
 
