@@ -43,7 +43,7 @@ def test_a_dialect_that_searches_is_no_closed_book(dialect):
     if dialect in FROM_MEMORY:
         assert choose(dialect=dialect, closed_book=True)[0].name == choose(dialect=dialect)[0].name
     else:
-        with pytest.raises(BadInput, match=f"{dialect} searches, and a closed book is asked without"):
+        with pytest.raises(BadInput, match=f"{dialect} searches, but a closed book has no documents"):
             choose(dialect=dialect, closed_book=True)
 
 

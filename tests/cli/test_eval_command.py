@@ -329,7 +329,7 @@ def test_refusals(place, tmp_path, capsys):
     hidden = [*where, *model, "--closed-book", "--hide-answers"]
     assert "--hide-answers leaves out passages, and --closed-book shows none" in refused(capsys, hidden)
     searching = [*where, *model, "--closed-book", "--solver-dialect", "ircot"]
-    assert "ircot searches, and a closed book is asked without" in refused(capsys, searching)
+    assert "ircot searches, but a closed book has no documents" in refused(capsys, searching)
     endpoint = ["--model", "openai:m@http://127.0.0.1:9/v1", "--limit", "1"]
     assert "127.0.0.1:9" in refused(capsys, [*where, *index, *endpoint, "--json"])
     assert not list(tmp_path.glob("*.json"))

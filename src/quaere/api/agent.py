@@ -437,7 +437,7 @@ def choose_solver(
     number of turns. With `untaught_abstain`, a model that was taught nothing and gets full prompts may abstain.
     """
     if closed_book and dialect and dialect not in FROM_MEMORY:
-        said = f"{dialect} searches, and a closed book is asked without"
+        said = f"{dialect} searches, but a closed book has no documents"
         raise BadInput(said, hint=f"leave out the dialect, or take {' or '.join(FROM_MEMORY)}")
     name = dialect or notes.dialect or "tool-call"
     if guided is None:
