@@ -2,7 +2,7 @@
 # Do judges of a model's own searches help it learn? One stage a call, as in own_documents.sh, whose OUT, MODEL, SEED, STEPS, SETTINGS,
 # MAX_ROWS, EVAL_ROWS, QUAERE and PYTHON it takes. OUT/NAME-index and OUT/NAME-practice.jsonl (checked questions) are there before.
 #
-#   bash benchmarks/judges.sh form                          # OUT/form-SEED: three dialects in a world; the control of `cold`
+#   bash benchmarks/judges.sh form                          # OUT/form-SEED: three dialects in a world, EPOCHS (2) times; the control of `cold`
 #   bash benchmarks/judges.sh cold docs                     # OUT/cold-SEED: scores taught on the pages of docs, by evidence
 #   ONLY_SCORES=1 bash benchmarks/judges.sh cold docs       # with loss on the scores alone: the rest is forgotten
 #   bash benchmarks/judges.sh cold docs shuffled            # OUT/cold-shuffled-SEED, the control: scores of other searches
@@ -18,7 +18,7 @@
 # searches to OUT/WHAT-QUESTIONS.scores.jsonl.
 set -euo pipefail
 : "${OUT:?}"
-SEED=${SEED:-0} STEPS=${STEPS:-26} MAX_ROWS=${MAX_ROWS:-320} EVAL_ROWS=${EVAL_ROWS:-256} MICRO=${MICRO:-16384} MOST=${MOST:-400}
+SEED=${SEED:-0} STEPS=${STEPS:-26} MAX_ROWS=${MAX_ROWS:-320} EVAL_ROWS=${EVAL_ROWS:-256} MICRO=${MICRO:-16384} MOST=${MOST:-400} EPOCHS=${EPOCHS:-2}
 GAIN=${GAIN:-0.5} BRIER=${BRIER:-0.2} HERE=$(cd "$(dirname "$0")" && pwd)
 quaere() { ${QUAERE:-command quaere} "$@"; }
 python() { command "${PYTHON:-python}" "$@"; }
@@ -27,7 +27,7 @@ TEACH=(--style brief --lora-rank 32 --learning-rate 2e-4 --batch 16 --micro-toke
 
 form() {
     quaere warmup search-r1 --also evalrar --also evalact --model "${MODEL:?}" "${TEACH[@]}" "${LIMITS[@]}" --articles 2000 \
-        --facts 3,3,3,2 --episodes 900 --epochs 2 --out "$OUT/form-$SEED"
+        --facts 3,3,3,2 --episodes 900 --epochs "$EPOCHS" --out "$OUT/form-$SEED"
 }
 
 answerable() {  # name, stage: prints a file with those of its questions that have an answer
