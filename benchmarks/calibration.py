@@ -3,6 +3,7 @@
     quaere eval --run RUN --solver-dialect evalact --questions FILE --index INDEX --runs evals ...
     python benchmarks/calibration.py evals/eval-... --rows scores.jsonl     # the scored searches, to measure them again
     python benchmarks/calibration.py scores.jsonl --labels answers
+    python benchmarks/calibration.py scores.jsonl --items EVAL.items.jsonl.gz
 
 A search was good if it returned evidence of its question that no earlier search of the episode had, as in training
 (`quaere/rewards/self_evaluation.py`); with `--labels answers`, if a passage has an accepted answer. `ceiling` is the
@@ -11,6 +12,9 @@ the AUROC of the rule that a search was good if the title of a passage it return
 compares only searches of equal number in their episodes, because later searches are worse and a judge could know that
 without reading; `title, same turn` is the rule's, and `margin` the first minus the second. Intervals are percentiles of
 1,000 resamples of questions, for the margin of both together.
+
+With `--items`, the answers of the same evaluation: how many are refused if an answer needs a search of at least such a
+score, of those without a good search and of the right ones.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ from tables import as_table
 from quaere.chat.protocol import was_searched
 from quaere.dialects.evalact_reward import find_pairs, value_episode
 from quaere.disk import write_file
+from quaere.evaluation.intervals import rate_interval
+from quaere.evaluation.qa.items import Item, read_items
 from quaere.grouping import group_by
 from quaere.objectives.pcar import MAX_SCORE
 from quaere.records import Episode, SolveTask
@@ -155,11 +161,32 @@ def report(rows: Iterable[Row], labels: str) -> str:
     return as_table(heads, [*lines, describe("all", known, labels)])
 
 
+def refusals(rows: Sequence[Row], items: Sequence[Item]) -> str:
+    """A table: how many answers are refused if one needs a search of at least such a score."""
+    asked = group_by(rows, lambda row: row.question)
+    items = [item for item in items if item.id in asked]
+    best = {key: max(row.score for row in some) for key, some in asked.items()}
+    bare = [item for item in items if not any(row.good("evidence") for row in asked[item.id])]
+    groups = {"without evidence, refused": bare, "right, lost": [item for item in items if item.right]}
+    lines = []
+    for least in sorted({*best.values()})[1:]:
+        refused = {name: [best[item.id] < least for item in some] for name, some in groups.items()}
+        lines.append([f"{least:g}", *(f"{sum(some)}: {in_percent(some)}" for some in refused.values())])
+    return as_table(["least score", *(f"{name}, of {len(some)}" for name, some in groups.items())], lines)
+
+
+def in_percent(some: Sequence[bool]) -> str:
+    """The share that is true, with its interval: "57 % [45, 68]"."""
+    found = rate_interval([float(one) for one in some])
+    return f"{100 * found.mean:.0f} % [{100 * found.low:.0f}, {100 * found.high:.0f}]"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path, nargs="+", help="directory of a run of evalact, or a file of --rows")
     parser.add_argument("--labels", choices=("evidence", "answers"), default="evidence")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write the scored searches as JSON Lines")
+    parser.add_argument("--items", type=Path, metavar="FILE", help="the answers of the same evaluation")
     args = parser.parse_args()
     found = {path: read_rows(path) for path in args.source}
     if args.rows:
@@ -168,6 +195,8 @@ def main() -> None:
     for path, some in found.items():
         print(f"{path}: {len(some)} scored searches, labels by {args.labels}")
         print(report(some, args.labels))
+        if args.items:
+            print(refusals(some, read_items(args.items)))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 
 from evaluated import QUESTION, answer, episode, evaluate, passage, search
+from quaere.evaluation.qa.items import Item
 from quaere.records import Question
 from quaere.runs import Run
 
@@ -91,3 +92,27 @@ def test_the_margin_over_the_title_rule_is_within_turns_and_paired(calibration):
     figures = [cell.split()[0] for cell in (auroc, titles, same_turn, title_same_turn, margin)]
     assert figures == ["0.333", "0.333", "1.000", "0.500", "0.500"]
     assert margin.split(maxsplit=1)[1] == "[0.000, 1.000]" and ceiling == "1.000"
+
+
+def test_refusals_count_searches_of_a_least_score(calibration):
+    """Two answers without evidence, one of them after a high score; of two right ones, one rests on a low score."""
+
+    def asked(question, exact, *scored):
+        rows = [
+            calibration.Row("r", question, "", n, score, value, None, False) for n, (score, value) in enumerate(scored)
+        ]
+        return rows, Item(question, "", "x", exact, exact, "answered", 1, len(rows), 1)
+
+    played = [
+        asked("a", 0.0, (1.0, 1), (2.0, 1)),
+        asked("b", 0.0, (9.0, 1)),
+        asked("c", 1.0, (2.0, 1), (9.0, 10)),
+        asked("d", 1.0, (2.0, 8)),
+    ]
+    rows = [row for some, _ in played for row in some]
+    table = calibration.refusals(
+        rows, [*(item for _, item in played), Item("e", "", "x", 1.0, 1.0, "answered", 1, 0, 1)]
+    )
+    lines = [[cell.split(":")[0].strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    assert lines[0] == ["least score", "without evidence, refused, of 2", "right, lost, of 2"]
+    assert lines[2:] == [["9", "1", "1"]]  # 2 is the lowest best score: it refuses none
