@@ -8,7 +8,7 @@ import pytest
 import village
 from quaere.api.checked_questions import read_checked
 from quaere.cli.main import build_parser
-from quaere.errors import BadInput
+from quaere.errors import BadInput, QuaereError
 from quaere.search.index import open_index
 
 LIMITS = ["--topk", "1", "--style", "brief", "--turn-tokens", "400", "--tool-response-tokens", "24"]
@@ -113,3 +113,17 @@ def test_what_documents_cannot_teach_is_refused(place, tmp_path):
     ):
         with pytest.raises(BadInput, match=match):
             main(*words, *place, "--out", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--index", "nowhere"], "nowhere does not exist"),
+        (["--model", "./nowhere"], "there is no model directory at ./nowhere"),
+    ],
+)
+def test_a_missing_index_or_model_is_refused_before_the_form_is_taught(place, tmp_path, wrong, said, capsys):
+    with pytest.raises(QuaereError, match=said):
+        main("evalact", *place, *wrong, "--out", tmp_path / "out", *SMALL)
+    assert "questions" not in capsys.readouterr().err  # the file of questions was not even read
+    assert not (tmp_path / "out").exists()

@@ -29,6 +29,7 @@ from quaere.records import Episode
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import ChatPolicy, open_policy
 from quaere.search.index import Index as SearchIndex
+from quaere.search.index import open_index
 from quaere.search.searcher import open_searcher
 from quaere.setting_types import refuse_unknown
 from quaere.training.settings import AdapterSettings
@@ -149,6 +150,10 @@ def check_lessons(settings: WarmupSettings) -> None:
 def _warm_up_on_documents(settings: WarmupSettings, display: Display) -> WarmupManifest:
     """Questions by the untrained model, then the dialect if it was not taught, then lessons on the questions."""
     refuse_others(settings)
+    assert settings.index is not None
+    open_index(settings.index)  # refused before the form is taught, if there is none
+    if settings.model != BLANK:
+        resolve_model(settings.model, report=display.note)
     questions = obtain_questions(settings, display.note, display.progress)
     limits = partial(allow_turns, settings.limits, settings.turn_limits)
 
