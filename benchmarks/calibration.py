@@ -14,7 +14,7 @@ without reading; `title, same turn` is the rule's, and `margin` the first minus 
 1,000 resamples of questions, for the margin of both together.
 
 With `--items`, the answers of the same evaluation: how many are refused if an answer needs a search of at least such a
-score, of those without a good search and of the right ones.
+score, of those to hidden answers (`eval --hide-answers`), of others without a good search, and of the right ones.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from quaere.evaluation.qa.items import Item, read_items
 from quaere.grouping import group_by
 from quaere.objectives.pcar import MAX_SCORE
 from quaere.records import Episode, SolveTask
+from quaere.rewards.abstention import has_hidden_answer
 from quaere.rewards.answers import contains
 from quaere.rewards.self_evaluation import auroc, auroc_within, expected_calibration_error, is_good, value_by_answers
 from quaere.runs import Run
@@ -166,8 +167,15 @@ def refusals(rows: Sequence[Row], items: Sequence[Item]) -> str:
     asked = group_by(rows, lambda row: row.question)
     items = [item for item in items if item.id in asked]
     best = {key: max(row.score for row in some) for key, some in asked.items()}
-    bare = [item for item in items if not any(row.good("evidence") for row in asked[item.id])]
-    groups = {"without evidence, refused": bare, "right, lost": [item for item in items if item.right]}
+    proven = {key for key, some in asked.items() if any(row.good("evidence") for row in some)}
+    hidden = [item for item in items if has_hidden_answer(item.id)]
+    others = [item for item in items if not has_hidden_answer(item.id)]
+    groups = {
+        "hidden, refused": hidden,
+        "without evidence, refused": [item for item in others if item.id not in proven],
+        "right, lost": [item for item in others if item.right],
+    }
+    groups = {name: some for name, some in groups.items() if some}
     lines = []
     for least in sorted({*best.values()})[1:]:
         refused = {name: [best[item.id] < least for item in some] for name, some in groups.items()}

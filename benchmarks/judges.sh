@@ -10,6 +10,7 @@
 #   START=cold-0 bash benchmarks/judges.sh learn docs loop  # OUT/loop-from-cold-0-SEED: pcar's control
 #   bash benchmarks/judges.sh ask oracle-SEED docs exam.jsonl            # OUT/oracle-SEED-exam.json and its items file
 #   bash benchmarks/judges.sh ask cold-SEED docs exam.jsonl evalact      # a model that was not reinforced: name its dialect
+#   HIDE=1 bash benchmarks/judges.sh ask cold-SEED docs exam.jsonl evalact   # each question once more with its answer hidden
 #
 # Arms: search-r1; gain (search-r1 with information gain); loop (evalact without PCAR); oracle, permuted (PCAR with scores by evidence, and
 # the same in random order); pcar (its own scores, epsilon 1), pcar-sharp (epsilon 1e-6), pcar-permuted (pcar's scores in
@@ -78,7 +79,7 @@ ask() {  # what (form-0, oracle-0), index, questions, the dialect of a model tha
     if [[ -n ${4:-} ]]; then what+=(--solver-dialect "$4"); fi
     if [[ ${4:-} == evalact || $1 =~ ^(loop|oracle|permuted|pcar|brier)- ]]; then turns=14; fi
     quaere eval "${what[@]}" --questions "$3" --index "$OUT/$2-index" "${LIMITS[@]}" --max-turns "$turns" --max-searches 6 \
-        --max-rows "$EVAL_ROWS" --no-evidence --name "$1${4:+-$4}" --runs "$OUT/$name-episodes" --out "$OUT/$name.json"
+        --max-rows "$EVAL_ROWS" --no-evidence ${HIDE:+--hide-answers} --name "$1${4:+-$4}" --runs "$OUT/$name-episodes" --out "$OUT/$name.json"
     if ((turns == 14)); then python "$HERE/calibration.py" "$OUT/$name-episodes"/* --rows "$OUT/$name.scores.jsonl"; fi
 }
 

@@ -95,7 +95,7 @@ def test_the_margin_over_the_title_rule_is_within_turns_and_paired(calibration):
 
 
 def test_refusals_count_searches_of_a_least_score(calibration):
-    """Two answers without evidence, one of them after a high score; of two right ones, one rests on a low score."""
+    """Two answers without evidence, one after a high score; of two right ones, one rests on a low score; one is hidden."""
 
     def asked(question, exact, *scored):
         rows = [
@@ -108,11 +108,12 @@ def test_refusals_count_searches_of_a_least_score(calibration):
         asked("b", 0.0, (9.0, 1)),
         asked("c", 1.0, (2.0, 1), (9.0, 10)),
         asked("d", 1.0, (2.0, 8)),
+        asked("c-hidden", 0.0, (2.0, None)),
     ]
     rows = [row for some, _ in played for row in some]
     table = calibration.refusals(
         rows, [*(item for _, item in played), Item("e", "", "x", 1.0, 1.0, "answered", 1, 0, 1)]
     )
     lines = [[cell.split(":")[0].strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
-    assert lines[0] == ["least score", "without evidence, refused, of 2", "right, lost, of 2"]
-    assert lines[2:] == [["9", "1", "1"]]  # 2 is the lowest best score: it refuses none
+    assert lines[0] == ["least score", "hidden, refused, of 1", "without evidence, refused, of 2", "right, lost, of 2"]
+    assert lines[2:] == [["9", "1", "1", "1"]]  # 2 is the lowest best score: it refuses none
