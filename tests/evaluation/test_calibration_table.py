@@ -95,7 +95,7 @@ def test_the_margin_over_the_title_rule_is_within_turns_and_paired(calibration):
 
 
 def test_refusals_count_searches_of_a_least_score(calibration):
-    """Two answers without evidence, one after a high score; of two right ones, one rests on a low score; one is hidden."""
+    """Two answers without evidence, one after a high score; two right ones, one after a low score; and a hidden one."""
 
     def asked(question, exact, *scored):
         rows = [
