@@ -35,6 +35,17 @@ def test_sentences_by_hand(searches, values):
     assert value_searches(TWO, searches) == values
 
 
+def test_a_copy_of_a_sentence_counts_as_the_sentence():
+    led, built = (Evidence(name, 0, 26, f"{who} led the guild.") for name, who in (("a", "Marta Oleen"), ("b", "Rua")))
+    copy = Passage("m#0", "mirror", "", 'He writes: "Marta Oleen led the guild". No more.', 0, 48)
+    asked = structs.replace(TWO, evidence=(led, built))
+    assert value_searches(asked, [[copy], [passage("a")], [passage("b")]]) == [8, 1, 10]
+    # Other words are none, and a sentence whose text is unknown has no copy.
+    other = structs.replace(copy, text="Marta Oleen once led the guild.")
+    assert value_searches(asked, [[other]]) == [1]
+    assert value_searches(structs.replace(TWO, evidence=(Evidence("a", 0, 26, ""),)), [[copy]]) == [1]
+
+
 def test_documents_where_no_sentence_is_known():
     question = structs.replace(TWO, evidence=(), gold_ids=("halm", "guild", "halm"))
     assert value_searches(question, [[OTHER], [HALM_ELSEWHERE], [HALM], [GUILD], [GUILD]]) == [1, 8, 1, 10, 1]

@@ -13,6 +13,7 @@ from quaere.dialects.evalact import EvaluateSolver, format_fault
 from quaere.dialects.evalact_reward import judge_searches, value_episode
 from quaere.records import Evaluate, Evidence, Hit, Passage, Question, Search, SolveTask
 from quaere.rewards.abstention import ABSTENTION
+from quaere.rewards.answers import contains
 from quaere.rewards.self_evaluation import auroc, is_good
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
@@ -180,6 +181,39 @@ async def test_bad_searches_are_added_until_there_are_as_many(many):
     assert [one.token_ids for one in again.lessons.episodes] == [one.token_ids for one in judged.lessons.episodes]
     other = await judge(many, seed=1)
     assert [one.token_ids for one in other.lessons.episodes] != [one.token_ids for one in judged.lessons.episodes]
+
+
+class CopyingShelf(Shelf):
+    """Each page with a fact is followed by a copy of it and by a page that tells it in other words."""
+
+    async def search(self, queries, topk):
+        found = []
+        for hits in await super().search(queries, 2 * NUM):
+            pages = []
+            for hit in hits:
+                page, name = hit.passage, hit.passage.title
+                told = f"{name} is the work of {page.text.partition(' built')[0]}."
+                more = [("copy", f"Once more. {page.text}"), ("told", told)] if page.text in FACTS else []
+                others = [
+                    Passage(f"{kind}-{page.id}", f"{kind}-{page.doc_id}", name, text, 0, len(text))
+                    for kind, text in more
+                ]
+                pages += [hit, *(Hit(other, 1.0) for other in others)]
+            found.append(pages[:topk])
+        return found
+
+
+async def test_where_evidence_is_withheld_no_other_passage_states_the_answer(many):
+    judged = await play_judged(many, CopyingShelf(), RENDERER, "evalact", PROTOCOLS[False], LIMITS)
+    withheld = [episode for episode in judged.lessons.episodes if episode.id.endswith("withheld")]
+    assert len(withheld) > 2
+    for episode in withheld:
+        shown = [hit.passage for turn in episode.turns for result in turn.results for hit in result.hits]
+        assert shown and not any(contains(page.text, episode.task.question.answers[0]) for page in shown)
+        assert all(score < 8 for score in scores(episode))
+    # Played as it was, the copy of a sentence is no second piece of evidence.
+    own = [episode for episode in judged.lessons.episodes if episode.id.endswith("own")]
+    assert own and all(scores(episode) == [10] for episode in own)
 
 
 @pytest.mark.parametrize("num_whole", [NUM // 2, NUM])

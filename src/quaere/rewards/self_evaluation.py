@@ -231,8 +231,9 @@ def value_searches(question: Question, searches: Sequence[Sequence[Passage]]) ->
          5   it returned another passage of a document with missing evidence
          1   it returned none of these
 
-    The evidence is the question's sentences or, where only documents are known (`gold_ids`), these documents. A
-    question with neither is judged by its accepted answers: a passage that contains one has the value 10.
+    The evidence is the question's sentences, also where another document repeats them, or, where only documents are
+    known (`gold_ids`), these documents. A question with neither is judged by its accepted answers: a passage that
+    contains one has the value 10.
 
         value_searches(question, [[bridge_page], [other_page], [guild_page]]) -> [8, 1, 10]
     """
@@ -267,7 +268,8 @@ def value_by_answers(question: Question, searches: Sequence[Sequence[Passage]]) 
 
 
 def holds(passage: Passage, piece: Evidence | str) -> bool:
-    """True if the passage has the whole sentence, or is of the document if only that is known."""
+    """True if the passage has the whole sentence or a copy of it, or is of the document if only that is known."""
     if isinstance(piece, str):
         return passage.doc_id == piece
-    return passage.doc_id == piece.doc_id and passage.start <= piece.start and piece.end <= passage.end
+    is_place = passage.doc_id == piece.doc_id and passage.start <= piece.start and piece.end <= passage.end
+    return is_place or (bool(piece.text) and contains(passage.text, piece.text))

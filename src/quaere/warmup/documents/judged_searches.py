@@ -6,7 +6,8 @@ The questions are checked ones, so it is known which sentences their answers res
 played again: its searches are made anew, and a program writes the evaluation of each by what it returned, with one
 score a value (`rewards/self_evaluation.py`). To make about half of the searches bad, some attempts begin with a query
 that belongs to another question (`spoilt`), and from some the passages with the evidence, or all of their documents,
-are withheld (`withheld`); where too many are bad, the question itself is the only query (`asked`).
+are withheld, and others with the answer, since most of them state it (`withheld`); where too many are bad, the question
+itself is the only query (`asked`).
 
 Loss is on the evaluations alone, except in an attempt that is a good lesson as a whole. Such a one is played as it was,
 and once more with bad searches where these are too few. Where it rightly abstains from a question that cannot be
@@ -21,8 +22,8 @@ from msgspec import Struct, field, structs
 
 from quaere.chat.protocol import Protocol, was_searched
 from quaere.chat.renderer import Renderer
-from quaere.records import Answer, Episode, Evaluate, Hit, Passage, Question, Search, SolveTask, Turn
-from quaere.rewards.abstention import ABSTENTION
+from quaere.records import Answer, Episode, Evaluate, Evidence, Hit, Passage, Question, Search, SolveTask, Turn
+from quaere.rewards.abstention import ABSTENTION, hide_answers, is_hidden
 from quaere.rewards.answers import contains
 from quaere.rewards.self_evaluation import ALL, NOTHING, PAGE, SOME, holds, is_good, value_searches
 from quaere.rollout.episode import Limits
@@ -163,10 +164,14 @@ def _queries(attempt: Episode) -> list[str]:
 
 
 class _Withholding:
-    """A searcher that leaves out the passages with the question's evidence or, with `pages`, all of their documents."""
+    """A searcher that leaves out the passages with the question's evidence or, with `pages`, all of their documents.
+
+    It also leaves out those that contain an accepted answer, if that can be hidden.
+    """
 
     def __init__(self, searcher: Searcher, question: Question, *, pages: bool) -> None:
         self._searcher, self._evidence, self._pages = searcher, question.evidence, pages
+        self._hidden = hide_answers(question)
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """The other passages of each search."""
@@ -177,8 +182,14 @@ class _Withholding:
         """Do nothing: the searcher belongs to the caller."""
 
     def _is_withheld(self, passage: Passage) -> bool:
-        spans = [span for span in self._evidence if span.doc_id == passage.doc_id]
-        return any(self._pages or (span.start < passage.end and passage.start < span.end) for span in spans)
+        if self._hidden is not None and is_hidden(passage, self._hidden):
+            return True
+        return any(holds(passage, span) or self._is_near(passage, span) for span in self._evidence)
+
+    def _is_near(self, passage: Passage, span: Evidence) -> bool:
+        """True for a passage with a part of the sentence and, with `pages`, for any of its document."""
+        overlaps = span.start < passage.end and passage.start < span.end
+        return span.doc_id == passage.doc_id and (self._pages or overlaps)
 
 
 class _Replay:
