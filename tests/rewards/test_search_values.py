@@ -56,7 +56,7 @@ def test_documents_where_no_sentence_is_known():
 def test_answers_where_no_evidence_is_known():
     question = Question("q", "Who built it?", ("Venn", "yes"))
     found = Passage("a#0", "a", "", "Venn built it.", 0, 14)
-    assert value_searches(question, [[OTHER], [found], [found]]) == [1, 10, 10]
+    assert value_searches(question, [[OTHER], [found], [found]]) == [1, 10, 1]
     assert value_searches(structs.replace(question, answers=("No",)), [[found]]) == []
     assert value_searches(structs.replace(question, answers=()), [[found]]) == []
 

@@ -232,8 +232,8 @@ def value_searches(question: Question, searches: Sequence[Sequence[Passage]]) ->
          1   it returned none of these
 
     The evidence is the question's sentences, also where another document repeats them, or, where only documents are
-    known (`gold_ids`), these documents. A question with neither is judged by its accepted answers: a passage that
-    contains one has the value 10.
+    known (`gold_ids`), these documents. A question with neither is judged by its accepted answers: the first search
+    that returned one has the value 10.
 
         value_searches(question, [[bridge_page], [other_page], [guild_page]]) -> [8, 1, 10]
     """
@@ -253,7 +253,7 @@ def value_searches(question: Question, searches: Sequence[Sequence[Passage]]) ->
 
 
 def value_by_answers(question: Question, searches: Sequence[Sequence[Passage]]) -> list[int]:
-    """10 for a search that returned a passage with an accepted answer, else 1; [] if no answer can be looked for.
+    """10 for the first search that returned a passage with an accepted answer, else 1; [] if none can be looked for.
 
     "yes" and "no" occur in almost any text and so prove nothing. Passages are checked one by one, so that no match
     spans two of them.
@@ -261,10 +261,9 @@ def value_by_answers(question: Question, searches: Sequence[Sequence[Passage]]) 
     answers = [answer for answer in question.answers if normalise_answer(answer) not in ("yes", "no")]
     if not answers:
         return []
-    return [
-        ALL if any(contains(one.titled_text, answer) for one in passages for answer in answers) else NOTHING
-        for passages in searches
-    ]
+    found = (any(contains(one.titled_text, answer) for one in passages for answer in answers) for passages in searches)
+    first = next((number for number, has_answer in enumerate(found) if has_answer), None)
+    return [ALL if number == first else NOTHING for number in range(len(searches))]
 
 
 def holds(passage: Passage, piece: Evidence | str) -> bool:
