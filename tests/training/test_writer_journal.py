@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 from reading_endpoint import PAGES, Reader, make_index
@@ -98,6 +99,28 @@ async def test_an_exact_writer_that_goes_on_asks_the_same_at_once(pages_index, t
     assert journal.batches
     await write_questions(ChatPolicy(again), pages_index, settings, journal=journal, exact=True)
     assert 0 < len(again.groups) < len(whole.groups) and again.groups == whole.groups[-len(again.groups) :]
+
+
+@pytest.mark.parametrize("last", [40, 70, 110])
+async def test_minutes_are_those_of_all_calls(pages_index, tmp_path, monkeypatch, last):
+    monkeypatch.setattr(writer, "_FIRST", 3)
+    monkeypatch.setattr(writer, "_BATCH", 2)
+    clock = [0.0]
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class Slow(Dying):
+        async def reply(self, messages, params):
+            clock[0] += 1  # second
+            return await super().reply(messages, params)
+
+    settings, path = WriterSettings(drafts=40, topk=2, minutes=0.9), tmp_path / "own.unfinished"
+    whole = await write_questions(ChatPolicy(Slow(10**9)), pages_index, settings, exact=True)
+    journal = Journal(path, {})
+    with contextlib.suppress(Killed):
+        await write_questions(ChatPolicy(Slow(last)), pages_index, settings, journal=journal, exact=True)
+    again = await write_questions(ChatPolicy(Slow(10**9)), pages_index, settings, journal=Journal(path, {}), exact=True)
+    # Only the batch that the kill cut may be paid for twice.
+    assert 3 < whole.num_drafts <= again.num_drafts <= whole.num_drafts + 2 < 40
 
 
 def test_a_journal_of_other_settings_is_refused_once_it_holds_something(tmp_path):

@@ -43,7 +43,8 @@ def write_checked(
     What is finished is kept in a journal beside `out` until then, from which the same call goes on after a kill. What
     was dropped is written to `dropped` before: once `out` is there, the call is not repeated. With `documents` only
     these are asked about, and there may be none that passed. `load` opens the model elsewhere than in this process.
-    With `exact` a call that goes on writes to the last bit what it would have written undisturbed.
+    With `exact`, and without `minutes`, a call that goes on writes to the last bit what it would have written
+    undisturbed.
     """
     settings.check()
     load = load or partial(_load, model, settings, device, exact)

@@ -165,7 +165,7 @@ class Plan(Asked, frozen=True, kw_only=True):
     def expected_s(self) -> float:
         """Seconds that all stages are expected to take; form and evaluations have their shares of the minutes."""
         shares = _MEASURING + (_TEACHING if self.teaches_form else 0.0)
-        written = 0.0 if self.questions else self.writer_minutes
+        written = 0.0 if self.questions else self.writer_minutes or _WRITING * self.minutes
         return (
             60 * (written + shares * self.minutes)
             + count_steps(self.config(self.model), self.steps) * self.machine.step_s
@@ -268,6 +268,8 @@ def make_plan(asked: Asked, out: Path) -> Plan:
         steps=own.get("solver.steps", _MOST_STEPS),
         machine=machine,
     )
+    if "minutes" not in writer and plan.config(plan.model).engine.mode == "deterministic":
+        plan = structs.replace(plan, writer_minutes=0.0)  # the questions must not depend on the time
     plan.writer_settings().check()
     _check_trainer(plan)
     if plan.teaches_form or form:

@@ -255,12 +255,15 @@ def _iterate_facts(passages: Sequence[Passage], dice: Dice) -> Iterator[Fact]:
 class Batch(Struct, frozen=True):
     """The questions of one batch of facts that were kept, and those that were dropped.
 
-    Batch(number=3, kept=[Worded(...)], dropped=[Dropped(...)])
+    `seconds` is the time that the writer had worked when the batch was finished, in all its calls.
+
+        Batch(number=3, kept=[Worded(...)], dropped=[Dropped(...)], seconds=41.5)
     """
 
     number: int
     kept: list[Worded]
     dropped: list[Dropped]
+    seconds: float = 0.0
 
 
 class Journal:
@@ -286,6 +289,11 @@ class Journal:
         if path.exists():
             with path.open("r+b") as file:
                 file.truncate(sum(len(line) + 1 for line in lines[:-1]))
+
+    @property
+    def seconds(self) -> float:
+        """The time that earlier calls worked until their last batch was finished."""
+        return max((batch.seconds for batch in self.batches.values()), default=0.0)
 
     def add(self, batch: Batch) -> None:
         """Append a finished batch to the file."""

@@ -83,8 +83,9 @@ async def write_questions(
     """Write questions about the index's documents; keep those that pass every check, without duplicates.
 
     With `documents`, facts of these alone are drafted. It stops early if the first facts give no question at all.
-    Batches that are in the journal are not asked again. With `exact` they are asked one after another, so that what
-    the model is asked at once does not depend on where an earlier call was killed.
+    Batches that are in the journal are not asked again, and count as time worked. With `exact` they are asked one
+    after another, so that what the model is asked at once does not depend on where an earlier call was killed; with
+    `minutes` it does depend on the time which is the last.
     """
     settings.check()
     writer = _Writer(policy, index, settings, report, journal, documents, at_once=1 if exact else _AT_ONCE)
@@ -151,7 +152,7 @@ class _Writer:
         self.dropped: list[Dropped] = []
         self.num_drafts, self.at_once = 0, at_once
         self._asked: set[str] = set()
-        self._began_at = time.monotonic()
+        self._began_at = time.monotonic() - (journal.seconds if journal else 0.0)
 
     # ----------------------------------------------------------------------------------------------------- single facts
 
@@ -194,13 +195,14 @@ class _Writer:
         return draw_drafts(named, num, self.settings.seed)
 
     async def _finish_batches(self, batches: Sequence[_Asking], num_kept: int) -> list[Worded]:
-        """The kept questions of all batches after the first that start in time; several run concurrently."""
+        """The kept questions of all batches after the first that are finished or start in time, several at once."""
         found: list[list[Worded]] = [[] for _ in batches]
         waiting = iter(range(1, len(batches)))
 
         async def work() -> None:
             for number in waiting:
-                if time.monotonic() <= self._began_at + 60 * batches[number].until:
+                in_time = time.monotonic() <= self._began_at + 60 * batches[number].until
+                if in_time or (self.journal and number in self.journal.batches):
                     found[number] = await self._finish_batch(batches[number], number)
                     so_far = num_kept + sum(map(len, found))
                     self.report(f"facts asked about ({so_far} kept)", self.num_drafts, self.settings.drafts)
@@ -215,7 +217,8 @@ class _Writer:
         if finished is None:
             kept = await self._ask_batch(asking, number)
             names = {draft.id for draft in asking.drafts}
-            finished = Batch(number, kept, [item for item in self.dropped if item.id in names])
+            dropped = [item for item in self.dropped if item.id in names]
+            finished = Batch(number, kept, dropped, time.monotonic() - self._began_at)
             if self.journal:
                 self.journal.add(finished)
         else:
