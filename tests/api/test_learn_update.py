@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -273,6 +274,41 @@ def test_what_was_practised_is_not_held_back_later(place, given):
     with pytest.raises(ZeroDivisionError):
         quaere.learn(place[0], **given, update=True, **stop_at("measuring"))
     assert {one.id for one in read(out, "held")} - old
+
+
+def ask(document, text, answer="Venn"):
+    """A question about a document, as a line of a question file."""
+    evidence = [{"doc_id": document, "start": 0, "end": len(text), "text": text}]
+    rest = {"kind": "single", "facts": 1, "searches": 1, "hops": 1, "evidence": evidence}
+    return json.dumps({"id": f"{document}#0:0-{len(text)}", "question": f"{text} Who?", "answers": [answer], **rest})
+
+
+def test_documents_stay_on_their_side_when_their_questions_were_retired(place, tmp_path):
+    """Those practised on and held back at first have new questions in the second update only; new ones are fresh."""
+    plan = read_json(place[1]["out"] / "plan.json", Plan)
+    rows = {name: ask(name, f"The old text of {name} tells who built it.") for name in ("practised", "held", "kept")}
+    new = [ask(name, f"The new page of {name} says who paid for it.") for name in ("practised", "held", "a", "b", "c")]
+    files = {
+        "": {"practice": ["practised"], "held": ["held", "kept"], "questions": list(rows)},
+        "updates/1": {"practice": [], "held": ["kept"], "questions": ["kept"]},  # the others were retired
+        "updates/2": {"kept": ["kept"]},
+    }
+    for folder, sides in files.items():
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for side, names in sides.items():
+            (tmp_path / folder / f"{side}.jsonl").write_text("".join(rows[name] + "\n" for name in names))
+    out = tmp_path / "updates/2"
+    (out / "new.jsonl").write_text("".join(line + "\n" for line in new))
+    changed = learning_update._Changed((), (), (), 6, fingerprint="")
+    (out / "changed.json").write_bytes(msgspec.json.encode(changed))
+    how = {"earlier": tmp_path / "updates/1", "writer": "", "cost": COST}
+    refresh = learning_update._Refresh(out, plan, lambda line: None, lambda *state: None, **how)
+    refresh._hold_back(out / "held.jsonl")
+    practice, held = (
+        {name for one in read(out, side) for name in list_documents(one)} for side in ("practice", "held")
+    )
+    assert "practised" in practice and {"held", "kept"} < held
+    assert len(held & {"a", "b", "c"}) == 1 and not practice & held
 
 
 # ------------------------------------------------------------------------------------------------------ the next answer

@@ -20,7 +20,7 @@ import math
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -279,8 +279,7 @@ class _Refresh(Learning):
 
     def _hold_back(self, path: Path) -> None:
         """Documents stay on their side; of new ones some are held back. As many old questions are practised as new."""
-        held_before = _list_all(read_checked(self.earlier / "held.jsonl"))
-        known = _list_all(read_checked(self.earlier / "questions.jsonl"))
+        held_before, known = (_list_all(self._read_earlier(name)) for name in ("held.jsonl", "questions.jsonl"))
         new = self._read_new()
         fresh = [one for one in new if not known.intersection(list_documents(one))]
         chosen = choose_documents(fresh, len(fresh) // _FRESH_HELD) if fresh else frozenset()
@@ -292,7 +291,7 @@ class _Refresh(Learning):
             [one for one in practice if (one.id in ids) == is_new] for is_new in (False, True)
         )
         old_held = [one for one in held if one.id not in ids]
-        practised = self._list_practised()
+        practised = Contents(text for one in self._read_earlier("practice.jsonl") for text in list_contents(one))
         new_held = [one for one in held if one.id in ids and not any(map(practised.is_repeated_by, list_contents(one)))]
         if not any(one.answers for one in (*old_held, *new_held)):
             raise BadInput("no question is left to measure with: the agent stays", hint="learn with another --out")
@@ -303,12 +302,11 @@ class _Refresh(Learning):
         sides = f"{len(old_held)} old and {len(new_held)} new held back"
         self.note(f"{len(practice)} questions to practise on, {len(new_practice)} of them new; {sides}")
 
-    def _list_practised(self) -> Contents:
-        """What the first learning and the updates since have practised."""
+    def _read_earlier(self, name: str) -> Iterator[CheckedQuestion]:
+        """The questions of this file in the folders of the first learning and of the updates since."""
         before = range(1, int(self.out.name))
-        folders = [self.out.parent.parent, *(self.out.with_name(str(number)) for number in before)]
-        practised = (one for folder in folders for one in read_checked(folder / "practice.jsonl"))
-        return Contents(text for one in practised for text in list_contents(one))
+        for folder in (self.out.parent.parent, *(self.out.with_name(str(number)) for number in before)):
+            yield from read_checked(folder / name)
 
     # ------------------------------------------------------------------------------------------- training and measuring
 
@@ -399,6 +397,6 @@ def is_loss(difference: Interval) -> bool:
     return (difference.mean if says_nothing else difference.high) < 0
 
 
-def _list_all(questions: Collection[CheckedQuestion]) -> set[str]:
+def _list_all(questions: Iterable[CheckedQuestion]) -> set[str]:
     """The documents that the questions are about."""
     return {name for question in questions for name in list_documents(question)}

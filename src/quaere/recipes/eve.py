@@ -255,7 +255,8 @@ def pay_cited_answer(
     """
     assert isinstance(episode.task, SolveTask)
     answer = episode.outcome if isinstance(episode.outcome, Answer) else Answer("")
-    candidate = curriculum[original_id(episode.task.question.id)]
+    name = episode.task.question.id
+    candidate = curriculum.get(name) or curriculum[original_id(name)]
     # A made-up span proves nothing: a solver that repeats it would be rewarded for inventing evidence. A span that a
     # person added is accepted unchecked.
     is_made_up = candidate.evidence is None and not candidate.added
@@ -327,7 +328,8 @@ class Eve(DrZero):
         """The triples as candidates of the curriculum: kept, or dropped with a reason."""
         triples = trace(proposals, self.config.evidence, self.count_tokens)
         screened = await self.screen(step, triples, seen)
-        supports = await self.verify(step, triples, self.config.verifies_candidates)
+        wanted = [structs.replace(item, question=None) if reason else item for item, reason in screened]
+        supports = await self.verify(step, wanted, self.config.verifies_candidates)
         made = [
             self.decide(step, traced, reason, support)
             for (traced, reason), support in zip(screened, supports, strict=True)

@@ -36,6 +36,7 @@ from quaere.training.solver_phase import (
     SolverConfig,
     check_solver,
     count_held_back,
+    hold_back,
     plan_validation,
     practise,
     solver_of,
@@ -379,7 +380,7 @@ async def train_practice(
         if num := sum(one != other for one, other in zip(known, questions, strict=True)):
             said = "name documents that the index does not have: their searches are judged by the answers"
             reporter.note(f"{num} of {len(questions)} questions {said}")
-        num_steps = count_steps(config, count_training(config, len(questions)))
+        num_steps = count_steps(config, len(hold_back(known, config.validation, config.seed)[0]))
         training = TrainingRun(config, store, opened.actors, reporter, num_steps)
         if not phase.steps:  # `epochs` then determines how often a question is drawn
             phase = structs.replace(phase, steps=num_steps, max_draws=0)

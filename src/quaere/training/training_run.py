@@ -69,6 +69,7 @@ class _State(Struct, frozen=True):
     watch: dict[str, int]  # state of the health watch
     suspect: bool  # True if any health condition held
     best: Best | None = None
+    role: str = ""  # whose optimizer the checkpoint has; in versions before 0.2.0 it was the phase's name
 
 
 class TrainingRun:
@@ -379,7 +380,7 @@ class TrainingRun:
         raise RolledBack
 
     def _save(self, phase: str, iteration: int, role: str = "", *, suspect: bool = False) -> None:
-        state = _State(phase, iteration, self._watch.state(), suspect or self._watch.suspect, self._best)
+        state = _State(phase, iteration, self._watch.state(), suspect or self._watch.suspect, self._best, role)
         kept, write = msgspec.to_builtins(state), partial(self._write, role=role)
         saved = save_checkpoint(self._root, self._position, write, kept, keep=self.config.checkpoints.keep)
         self.actors.saved_at(saved.path)
@@ -400,7 +401,7 @@ class TrainingRun:
         self.store.truncate_after(checkpoint.step)
         state = _read_state(checkpoint)
         self._watch.restore(state.watch)
-        self._carried.find(checkpoint.path, state.phase)
+        self._carried.find(checkpoint.path, state.role or state.phase)
         # Counted from the store's events, which are written at once: a checkpoint's state would be older.
         self._num_rollbacks = sum(event.kind == "rollback" for event in self.store.events())
         self._position = checkpoint.step

@@ -205,12 +205,14 @@ class Examiner:
     def __init__(self, lines: Lines, index: Index, settings: WriterSettings, *, max_known: int = 0) -> None:
         self.lines, self.index, self.settings, self.max_known = lines, index, settings, max_known
         self.hits: dict[str, list[Passage]] = {}  # by query
+        self._passages: dict[str, Passage] = {}  # by id: many queries find the same ones
 
     async def search(self, queries: Sequence[str]) -> None:
         """Search with the new queries in a thread and store their passages in `hits`; sampling is not blocked."""
         new = [query for query in dict.fromkeys(queries) if query not in self.hits]
         found = await asyncio.to_thread(lambda: list(search_all(self.index, new, self.settings.topk)))
-        self.hits |= {query: [hit.passage for hit in hits] for query, hits in zip(new, found, strict=True)}
+        for query, hits in zip(new, found, strict=True):
+            self.hits[query] = [self._passages.setdefault(hit.passage.id, hit.passage) for hit in hits]
 
     def finds(self, query: str, worded: Worded, within: int | None = None) -> bool:
         """True if a search with the query returned the passages that state the answer, among its first `within`."""
