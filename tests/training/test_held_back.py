@@ -1,6 +1,8 @@
 """Questions held back by document: `warmup/documents/held_back.py`."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from quaere.grouping import group_by
@@ -121,3 +123,16 @@ def test_questions_that_depend_on_each_other_are_of_one_cluster():
         ["page-2#2", "page-2#3", "page-3#5"],
         ["page-6#6"],
     ]
+
+
+@given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=4), max_size=20))
+def test_items_of_one_link_have_one_representative_and_only_they(links):
+    groups = []
+    for items in links:
+        joined = set(items).union(*(group for group in groups if group & set(items)))
+        groups = [group for group in groups if not group & set(items)] + [joined]
+    found = link(links)
+    assert {frozenset(item for item in found if found[item] == name) for name in found.values()} == set(
+        map(frozenset, groups)
+    )
+    assert all(found[found[item]] == found[item] for item in found)
