@@ -45,7 +45,7 @@ def measure(history):
     measured = {name: values[-1] for name, values in history.items()}
     if "solver/searches" in history:
         measured |= measure_searches_kept(history["solver/searches"], [2.0] * len(history["solver/searches"]))
-    return measured | measure_gauges(history)
+    return measured | measure_gauges({name: dict(enumerate(values)) for name, values in history.items()})
 
 
 def ring(role, curves, num_steps):

@@ -9,6 +9,10 @@ from quaere.runs import Run
 UP, DOWN, FLAT = [0.1, 0.1, 0.5, 0.5], [0.8, 0.8, 0.2, 0.2], [0.4] * 4
 
 
+def steps(values, first=1):
+    return dict(enumerate(values, start=first))
+
+
 def gauges(**history):
     names = {
         "citations": "check/grounded",
@@ -17,7 +21,7 @@ def gauges(**history):
         "diversity": "diversity/mean",
         "spread": "scores/spread",
     }
-    return measure_gauges({names[name]: values for name, values in history.items()})
+    return measure_gauges({names[name]: steps(values) for name, values in history.items()})
 
 
 @pytest.mark.parametrize(
@@ -59,15 +63,25 @@ def test_what_goes_together():
     assert "gauge/consistency_diversity" not in gauges(agreement=UP, diversity=FLAT)  # what does not vary
 
 
+def test_values_of_different_steps_are_not_compared():
+    """Both rise and fall alike; one was not measured at step 2, the other not at step 7."""
+    curve = steps([0.1, 0.9, 0.2, 0.8, 0.3, 0.7, 0.4, 0.6])
+    history = {
+        "reward/share": {step: value for step, value in curve.items() if step != 2},
+        "check/grounded": {step: value for step, value in curve.items() if step != 7},
+    }
+    assert measure_gauges(history)["gauge/reward_citations"] == pytest.approx(1)
+
+
 def test_history_is_what_was_stored_and_the_step_in_progress(tmp_path):
     with Run.create(tmp_path / "run", "evolve") as run:
         for step, value in enumerate([0.1, 0.2, 0.3], start=1):
             run.log_metrics(step, {"reward/share": value, "step/seconds": 1.0})
-        assert read_history(run, {"reward/share": 0.4})["reward/share"] == [0.1, 0.2, 0.3, 0.4]
-        assert read_history(run, {"reward/share": 0.4}, 2)["reward/share"] == [0.3, 0.4]
-        assert read_history(run, {})["policy/entropy"] == []
+        assert read_history(run, 4, {"reward/share": 0.4})["reward/share"] == steps([0.1, 0.2, 0.3, 0.4])
+        assert read_history(run, 4, {"reward/share": 0.4}, 2)["reward/share"] == steps([0.3, 0.4], first=3)
+        assert read_history(run, 4, {})["policy/entropy"] == {}
         # What was not measured since is not known, and no older value stands in for it.
-        assert read_history(run, {}, 3)["reward/share"] == []
+        assert read_history(run, 4, {}, 3)["reward/share"] == {}
 
 
 def test_statistics_by_hand():
@@ -84,6 +98,7 @@ def test_statistics_by_hand():
         "consistency/mean": [0.2, 0.6],
         "diversity/mean": [0.9],
     }
+    history = {name: steps(values) for name, values in history.items()}
     found = collect_statistics(7, history, {"coverage": 3})
     assert (found.step, found.num_scored, found.mean_reward) == (7, 16, pytest.approx(0.6))
     assert (found.share_under_verified, found.share_invalid_rubrics) == (pytest.approx(0.25), pytest.approx(0.5))
@@ -92,5 +107,5 @@ def test_statistics_by_hand():
     assert (found.mean_searches, found.consistency, found.diversity) == (1.5, pytest.approx(0.4), 0.9)
     assert (found.entropy, found.dimension_counts) == (None, {"coverage": 3})
     assert collect_statistics(1, {}, {}).num_scored == 0
-    lone = collect_statistics(1, {"scores/num": [3.0]}, {})  # one report a question: nothing to tell apart
+    lone = collect_statistics(1, {"scores/num": {1: 3.0}}, {})  # one report a question: nothing to tell apart
     assert lone.score_spread is None and RulesHarness().find_rules(lone) == []

@@ -4,10 +4,10 @@
     metrics = learner.step(samples)         # {"loss/policy": ..., "gradient/norm": ..., ...}
 
 Weights are float32; on a GPU the forward pass is autocast to bfloat16. Samples are packed end to end without padding;
-on a CPU, a prompt shared by several samples is computed once. A batch is used for one update, so the policy is that of
-its forward pass; the distance of its log-probs from the sampler's is a metric. Any value that is not finite stops the
-step, with its cause, before a weight changes. A step synchronises with the GPU once: after all gradients, before the
-update.
+on a CPU, a prompt shared by several samples is computed once. A sample is used for one update, and counts as if the
+policy of its forward pass had sampled it; the distance of its log-probs from the sampler's is a metric. Any value that
+is not finite stops the step, with its cause, before a weight changes. A step synchronises with the GPU once: after all
+gradients, before the update.
 
 Shapes: N tokens that carry loss, B samples, W most such tokens in one sample (see `batches.py`).
 """

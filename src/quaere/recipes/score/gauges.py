@@ -32,17 +32,17 @@ WATCHED = (
     *("verification/searches",),
 )
 
-History = Mapping[str, Sequence[float]]
-"""By metric, its values at the steps it was measured at, oldest first."""
+History = Mapping[str, Mapping[int, float]]
+"""By metric, its values by the steps it was measured at, oldest first."""
 
 
-def read_history(store: Run, now: Mapping[str, float], after: int = 0) -> dict[str, list[float]]:
-    """The values of the watched metrics at all steps after `after`, the current step included.
+def read_history(store: Run, step: int, now: Mapping[str, float], after: int = 0) -> dict[str, dict[int, float]]:
+    """The values of the watched metrics at all steps after `after`, with those of the current step (`now`).
 
     A step in which a metric was not measured contributes no value; older values are not carried forward.
     """
-    stored = {name: [metric.value for metric in store.metrics(name) if metric.step > after] for name in WATCHED}
-    return {name: [*values, now[name]] if name in now else values for name, values in stored.items()}
+    stored = {name: {one.step: one.value for one in store.metrics(name) if one.step > after} for name in WATCHED}
+    return {name: values | {step: now[name]} if name in now else values for name, values in stored.items()}
 
 
 def measure_gauges(history: History) -> dict[str, float]:
@@ -62,8 +62,10 @@ def measure_gauges(history: History) -> dict[str, float]:
         "gauge/consistency_diversity": (CONSISTENCY, DIVERSITY),
     }
     for name, (first, second) in pairs.items():
-        a, b = history.get(first, ()), history.get(second, ())
-        gauges[name] = correlate(a, b) if len(a) == len(b) >= _FEWEST else None
+        a, b = history.get(first, {}), history.get(second, {})
+        both = [step for step in a if step in b]
+        enough = len(both) >= _FEWEST
+        gauges[name] = correlate([a[step] for step in both], [b[step] for step in both]) if enough else None
     return {name: value for name, value in gauges.items() if value is not None}
 
 
@@ -77,7 +79,7 @@ def hack_score(citations_change: float, rises: Sequence[float]) -> float:
 
 def _rise(history: History, name: str) -> float | None:
     """The mean of the last steps minus the mean of the first; None with too few steps."""
-    values = history.get(name, ())
+    values = [*history.get(name, {}).values()]
     num = min(_ENDS, len(values) // 2)
     return sum(values[-num:]) / num - sum(values[:num]) / num if len(values) >= _FEWEST else None
 
@@ -89,7 +91,7 @@ def collect_statistics(step: int, history: History, counts: Mapping[str, int]) -
     """
 
     def mean(name: str) -> float | None:
-        values = history.get(name, ())
+        values = history.get(name, {}).values()
         return sum(values) / len(values) if values else None
 
     def lacking(name: str) -> float:
@@ -99,7 +101,7 @@ def collect_statistics(step: int, history: History, counts: Mapping[str, int]) -
 
     return Statistics(
         step=step,
-        num_scored=int(sum(history.get("scores/num", ()))),
+        num_scored=int(sum(history.get("scores/num", {}).values())),
         mean_reward=mean(REWARD) or 0.0,
         score_spread=mean("scores/spread"),
         share_at_ceiling=mean("scores/ceiling") or 0.0,

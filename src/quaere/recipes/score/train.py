@@ -255,11 +255,11 @@ class Score:
         for one in chosen:
             if one.valid:
                 memory.scheduler.record(step.step, one.rubric, [agreements[place] for place in one.places])
-        step.metrics |= measure_gauges(read_history(self.training.store, step.metrics))
+        step.metrics |= measure_gauges(read_history(self.training.store, step.step, step.metrics))
         memory.step = step.step
         if config.kind == "none" or (step.number + 1) % config.every:
             return
-        history = read_history(self.training.store, step.metrics, step.step - config.every)
+        history = read_history(self.training.store, step.step, step.metrics, step.step - config.every)
         names = [item.name for item in memory.harness.pool]
         counts = {name: tally.tries for name, tally in memory.scheduler.tally(names).items()}
         statistics = compare(collect_statistics(step.step, history, counts), memory.statistics)

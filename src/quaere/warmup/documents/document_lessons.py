@@ -2,7 +2,7 @@
 
     own = await play_own(policy, searcher, questions, "eve", ToolCallSolver(evidence=True), Limits())
     own.lessons.episodes    # at most one per question: correct, in format, and with the evidence among its results
-    own.unsure              # questions that only some attempts answered correctly: for reinforcement learning
+    own.unsure              # questions that not every attempt answered correctly: for reinforcement learning
 
     plan_proposals(Pages(index), questions, (4, 3, 2))[0].hops == 1
     played = await play_proposals(planned, LocalSearcher(index), renderer, "drzero", Limits(), num=400)
