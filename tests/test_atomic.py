@@ -105,6 +105,23 @@ def test_without_replace_what_is_there_stays(tmp_path: Path) -> None:
     assert read(tmp_path / "out") == {"mine": "x"} and names(tmp_path) == ["out"]
 
 
+def test_what_a_folder_has_besides_stays_as_it_was(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with new_folder(out) as folder:
+        fill(folder, "old")
+    write_file(out / "notes", "mine")
+    (out / "notes").chmod(0o600)
+    write_file(out / "more" / "deep", "mine")
+    (out / "link").symlink_to("notes")
+    with new_folder(out, owned={"a", "inner"}) as folder:
+        write_file(folder / "inner" / "b", "new")
+    assert read(out) == {"inner/b": "new", "notes": "mine", "more/deep": "mine", "link": "mine"}
+    assert (out / "link").is_symlink() and stat.S_IMODE((out / "notes").stat().st_mode) == 0o600
+    with new_folder(out) as folder:  # without `owned` it is replaced as a whole
+        fill(folder, "new")
+    assert read(out) == {"a": "new", "inner/b": "new"}
+
+
 def test_links_stay_links_and_devices_are_written_to(tmp_path: Path) -> None:
     write_file(tmp_path / "there" / "real", "old")
     (tmp_path / "link").symlink_to(tmp_path / "there" / "real")

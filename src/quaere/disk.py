@@ -25,7 +25,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -72,10 +72,11 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(out: Path, *, replace: bool = True) -> Iterator[Path]:
+def new_folder(out: Path, *, replace: bool = True, owned: Container[str] | None = None) -> Iterator[Path]:
     """Context manager: an empty folder to write to, which replaces `out` on success; on an error `out` is unchanged.
 
-    With `replace=False`, a folder at `out` that is not empty is kept and an error is raised.
+    With `replace=False`, a folder at `out` that is not empty is kept and an error is raised. With `owned`, entries of
+    `out` that have other names and are not written anew stay: somebody has put them there.
     """
     target = out.resolve() if out.is_symlink() else out.absolute()  # "." has no name of its own
     with explain_errors(out), _staged(target, Path.mkdir) as partial:
@@ -85,6 +86,8 @@ def new_folder(out: Path, *, replace: bool = True) -> Iterator[Path]:
             _set_mode(partial, target.stat().st_mode)
         for path in _walk(partial):
             sync(path)
+        if owned is not None and target.is_dir():
+            _carry_over(target, partial, owned)
         sync(partial)
         _put_in_place(partial, target, replace)
         sync(target.parent)
@@ -271,6 +274,19 @@ def _set_mode(path: Path, mode: int) -> None:
 
 def _walk(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if not path.is_symlink()]
+
+
+def _carry_over(old: Path, new: Path, owned: Container[str]) -> None:
+    """Link the entries of a folder that are not `owned` into the one that replaces it, unless it has such ones."""
+    for path in old.iterdir():
+        if path.name in owned or os.path.lexists(new / path.name):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.copytree(path, new / path.name, symlinks=True, copy_function=link_file)
+        elif path.is_symlink():
+            (new / path.name).symlink_to(path.readlink())
+        else:
+            link_file(path, new / path.name)
 
 
 def _put_in_place(partial: Path, target: Path, replace: bool) -> None:

@@ -28,7 +28,6 @@ from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, add_questions, give_verdicts, item_files, judge
 from quaere.runs.review import Item, ItemFilter, check_item, find_item, read_items
 from quaere.search.index import Index, open_index
-from quaere.setting_types import Count
 from quaere.training.config import config_from_yaml
 
 _TABLE_ROWS = 40
@@ -109,9 +108,9 @@ class Filters(Struct):
 
     reason: Annotated[str, "R", options.Flag(choices=_REASONS)] | None = None
     verdict: Annotated[str, "V", options.Flag(choices=[*_KINDS.values(), "none"])] | None = None
-    hops: Annotated[int, "H"] | None = None
-    searches: Count | None = None
-    iteration: Annotated[int, "I"] | None = None
+    hops: Annotated[int, "H", Meta(ge=0)] | None = None
+    searches: Annotated[int, "N", Meta(ge=0)] | None = None
+    iteration: Annotated[int, "I", Meta(ge=0)] | None = None
     min: Annotated[str, "NAME=VALUE", options.Repeated, options.Flag(type=_bound)] | None = None
     max: Annotated[str, "NAME=VALUE", options.Repeated, options.Flag(type=_bound)] | None = None
     text: Annotated[str, "T"] | None = None

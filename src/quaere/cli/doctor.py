@@ -45,9 +45,9 @@ class DoctorOptions(JsonOption):
 
 def _run(args: argparse.Namespace) -> None:
     checks = [check() for check in (_python, _torch, _memory, _disk, _models, _extras)]
-    if args.model:
+    if args.model is not None:
         checks.append(guard("template", lambda: _template(args.model)))
-    if args.index:
+    if args.index is not None:
         checks.append(guard("index", lambda: _index(Path(args.index))))
     print_checks(checks, as_json=args.json)
 

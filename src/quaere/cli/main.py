@@ -1,6 +1,7 @@
 """The command `quaere` and its parser. Importing this must stay cheap: no torch until a command needs it."""
 
 import argparse
+import errno
 import faulthandler
 import os
 import select
@@ -43,6 +44,11 @@ COMMANDS = {
     "doctor": "check this machine, a model's chat template, an index",
     "completion": "print a shell's completion script",
 }
+
+
+# Error numbers of a name that is too long or leads nowhere, and of a file that this user may not read or write.
+_MOST_NAMED = 200  # characters of a file's name that an error shows
+_NAME_ERRORS = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM}
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
@@ -113,9 +119,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(nowhere, number)
         return 0
     except OSError as error:
-        if error.errno not in DISK_ERRORS:
+        if error.errno not in DISK_ERRORS | _NAME_ERRORS:
             raise
-        say_line(f"{error.filename or 'the disk'}: {error.strerror}")
+        say_line(f"{str(error.filename or 'the disk')[:_MOST_NAMED]}: {error.strerror}")
         return 2
     return 0
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from quaere.cli import options
-from quaere.errors import import_extra
+from quaere.errors import BadInput, import_extra
 from quaere.setting_types import Folder
 
 if TYPE_CHECKING:
@@ -44,9 +44,11 @@ class McpOptions(Struct):
 def _run(args: argparse.Namespace) -> None:
     import_extra("mcp_types", "quaere mcp needs the package mcp, version 2", extra="mcp")
     from quaere.serving.mcp_server import PATH, make_mcp_http_server, make_mcp_server, serve_stdio
-    from quaere.serving.server import bind, run_server
+    from quaere.serving.server import ServerSettings, bind, run_server
 
     settings, key = options.server_settings(args), options.read_key(args)
+    if not args.http and settings != ServerSettings():
+        raise BadInput("address and access are those of an HTTP server", hint="add --http")
     listener = bind(settings, key) if args.http else None  # a wrong address is reported before a model is loaded
     with redirect_stdout(sys.stderr):  # stdout belongs to the protocol
         tools = _open_tools(args)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from urllib.parse import urlsplit
 
 from msgspec import NODEFAULT, Meta, Struct
 
@@ -101,7 +102,7 @@ def _add_option(group: argparse._ActionsContainer, name: str, kind: Any, said: s
     elif get_origin(kind) is Literal:
         keywords.setdefault("choices", get_args(kind))
     elif kind is not str:
-        keywords.setdefault("type", kind)
+        keywords.setdefault("type", _path if kind is Path else kind)
     if flags[0].startswith("-"):
         keywords |= {"dest": name, "required": default is NODEFAULT}
     if default is not NODEFAULT:
@@ -176,6 +177,13 @@ def read_options(args: argparse.Namespace, kind: type[T], **others: Any) -> T:
 
 
 # ------------------------------------------------------------------------------------------------------------- kinds
+
+
+def _path(text: str) -> Path:
+    """A path; an empty one, as of a variable that is not set, would be the working directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return Path(text)
 
 
 class _JoinedUrls(argparse.Action):
@@ -465,6 +473,10 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
     """The server's settings from the options."""
     from quaere.serving.server import ServerSettings
 
+    for origin in args.allow_origin:
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise BadInput(f"--allow-origin {origin} is not an origin", hint="--allow-origin https://NAME[:PORT]")
     lists = {"allow_hosts": tuple(args.allow_host), "allow_origins": tuple(args.allow_origin)}
     return read_options(args, ServerSettings, **lists)
 

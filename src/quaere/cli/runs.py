@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct, to_builtins
+from msgspec import Meta, Struct, to_builtins
 from rich.text import Text
 
 from quaere.api.printing import as_json, count, plain_table
@@ -51,7 +51,7 @@ class ShownPart(Struct):
 
     metrics: Annotated[tuple[str, ...], "NAME", options.Several] | None = None
     candidates: bool = False
-    episodes: Annotated[int, "STEP", options.Flag(nargs="?", const=ALL_STEPS)] | None = None
+    episodes: Annotated[int, "STEP", Meta(ge=0), options.Flag(nargs="?", const=ALL_STEPS)] | None = None
 
 
 class ShowOptions(options.JsonOption, kw_only=True):

@@ -126,7 +126,7 @@ def _export(folder: RunFolder, args: argparse.Namespace) -> None:
         done = export_pages(folder, args.export, max_pages=args.pages, force=args.force, results=args.results)
     print(f"{done.num_pages} pages in {args.export}; open {done.first}", file=sys.stderr)
     if done.num_left_out:
-        print(f"{done.num_left_out} further pages had no room: --pages N writes more", file=sys.stderr)
+        print(f"at least {done.num_left_out} further pages had no room: --pages N writes more", file=sys.stderr)
     if args.open:
         webbrowser.open(done.first.absolute().as_uri())
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from quaere.search.index import IndexSettings
 
 _BLOCK = 256  # passages
+_MOST_TITLES = 1000  # a title is repeated as often as it weighs
 
 
 class Bm25Settings(msgspec.Struct, frozen=True):
@@ -61,8 +62,8 @@ class Bm25Settings(msgspec.Struct, frozen=True):
         """Raise `BadInput` if a constant is out of range."""
         if not 0 <= self.k1 < math.inf or not 0 <= self.b <= 1:
             raise BadInput(f"BM25 needs a finite k1 >= 0 and b from 0 to 1, not k1={self.k1} and b={self.b}")
-        if self.title_weight < 0:
-            raise BadInput(f"the title weight must be 0 or more, not {self.title_weight}")
+        if not 0 <= self.title_weight <= _MOST_TITLES:
+            raise BadInput(f"the title weight must be from 0 to {_MOST_TITLES}, not {self.title_weight}")
         check_stemmer(self.stemmer)
 
 

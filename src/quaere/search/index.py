@@ -207,13 +207,23 @@ class _Label(msgspec.Struct):
     settings: Any = None
 
 
+class _Owned(msgspec.Struct):
+    """What a manifest of any version says of the index's files."""
+
+    file_sizes: dict[str, int] = {}
+
+
 def read_manifest(path: Path) -> Manifest:
     """The manifest of the index at `path`; raises an error with a hint if it is missing, damaged or too new."""
     rebuild = rebuild_hint(path)
     try:
         written = (path / MANIFEST).read_bytes()
+    except PermissionError as error:
+        raise BadInput(f"{path}/{MANIFEST} cannot be read: {error.strerror}") from None
     except OSError:
-        if not path.exists():
+        if str(path).startswith(("http:/", "https:/")):
+            raise IndexMissing(f"{path} is the URL of a server: an index directory is needed here") from None
+        if not os.path.lexists(path):
             raise IndexMissing(f"{path} does not exist", hint=rebuild) from None
         # Most often it holds the documents themselves.
         said = f"{path} is not an index (it has no manifest.json)"
@@ -245,6 +255,15 @@ def is_index(path: Path) -> bool:
         return decode_json((path / MANIFEST).read_bytes(), _Label).kind == KIND
     except (OSError, msgspec.DecodeError):
         return False
+
+
+def owned_names(path: Path) -> frozenset[str]:
+    """The names of an index's files and folders in its folder, as far as its manifest can be read."""
+    try:
+        sizes = decode_json((path / MANIFEST).read_bytes(), _Owned).file_sizes
+    except (OSError, msgspec.DecodeError):
+        sizes = {}
+    return frozenset({MANIFEST, *(name.partition("/")[0] for name in sizes)})
 
 
 # ----------------------------------------------------------------------------------------------------------- opening

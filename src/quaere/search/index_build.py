@@ -30,7 +30,17 @@ from quaere.search.chunks import cut
 from quaere.search.corpus import CorpusReader
 from quaere.search.embedders import NO_RERANKER
 from quaere.search.engines import EngineBuild, Progress, find_engine
-from quaere.search.index import KIND, Index, IndexSettings, Manifest, is_index, open_index, read_manifest, update_hint
+from quaere.search.index import (
+    KIND,
+    Index,
+    IndexSettings,
+    Manifest,
+    is_index,
+    open_index,
+    owned_names,
+    read_manifest,
+    update_hint,
+)
 from quaere.search.sources import SOURCES, FileRecord, write_sources
 from quaere.search.store import EarlierIndex, Store, StoreWriter
 from quaere.search.walk import SourceFile, Walk, common_folder
@@ -60,7 +70,7 @@ def build_index(
     sources = [source] if isinstance(source, Path) else list(source)
     _check_target(sources, out, force)
     settings.open_reranker()  # a missing model fails now and not at the first search
-    with new_folder(out) as unfinished:
+    with new_folder(out, owned=owned_names(out)) as unfinished:
         write_index(sources, out, unfinished, settings, progress or say_nothing)
     return open_index(out, check_sources=False)
 
@@ -234,7 +244,7 @@ def update_index(path: Path, progress: Progress | None = None, *, rerank: str | 
     # Another version of a library may read a file differently, so files are then read again; vectors stay valid.
     reads_alike = before.manifest.versions == library_versions()
     try:
-        with new_folder(path) as unfinished:
+        with new_folder(path, owned=owned_names(path)) as unfinished:
             manifest, counts = write_index(
                 sources, path, unfinished, settings, progress or say_nothing, earlier=earlier, reuse=reads_alike
             )
