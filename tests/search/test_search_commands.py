@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from preloaded import run_command, start_command
+from quaere.api.index import index_settings
 from quaere.api.printing import LogProgress
 from quaere.cli import index as index_command
 from quaere.cli import search as search_command
@@ -139,7 +140,7 @@ def test_every_option_reaches_the_settings(folder, tmp_path, capsys):
     options = "--chunk-words 7 --overlap-words 2 --row-words 9 --k1 0.9 --b 0.4 --title-weight 4 --json --force"
     options += " --max-file-mib 5 --stemmer german"
     dense = "--embedder e5-small --ann ivf --num-lists 5 --num-probes 2 --num-links 8 --search-width 9 --batch-size 3"
-    quaere("index", folder, "--out", tmp_path / "index", *options.split(), *dense.split(), "--query-prefix", "Q: ")
+    quaere("index", folder, "--out", tmp_path / "index", *options.split())
     printed = json.loads(capsys.readouterr().out)
     settings = open_index(tmp_path / "index").manifest.settings
     assert printed["num_passages"] == len(open_index(tmp_path / "index")) > 3
@@ -147,7 +148,9 @@ def test_every_option_reaches_the_settings(folder, tmp_path, capsys):
     assert (settings.bm25.k1, settings.bm25.b, settings.bm25.title_weight) == (0.9, 0.4, 4)
     assert settings.bm25.stemmer == "german"
     assert (settings.engine, settings.max_file_mib) == ("bm25", 5)
-    given = settings.dense
+    words = ["index", str(folder), "--out", "x", "--engine", "hybrid", *dense.split(), "--query-prefix", "Q: "]
+    args = build_parser("index").parse_args(words)
+    given = index_settings({name: value for name, value in vars(args).items() if value is not None}).dense
     assert (given.embedder, given.ann, given.query_prefix, given.passage_prefix) == ("e5-small", "ivf", "Q: ", None)
     assert (given.num_lists, given.num_probes, given.num_links, given.search_width, given.batch_size) == (5, 2, 8, 9, 3)
 
