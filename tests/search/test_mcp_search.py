@@ -91,7 +91,8 @@ async def test_a_url_gets_the_key_of_search_servers_and_no_error_repeats_it(docu
         monkeypatch.setenv("QUAERE_SEARCH_KEY", "wrong-sesame")
         with pytest.raises(SearchFailed) as wrong:
             await search(f"mcp:{url}")
-    assert refused.value.kind == wrong.value.kind == "unreachable"
+    assert refused.value.kind == wrong.value.kind == "rejected"
+    assert "(401)" in str(refused.value) and refused.value.hint == "export QUAERE_SEARCH_KEY=..."
     assert "\n" not in str(wrong.value) and "sesame" not in str(wrong.value)
 
 

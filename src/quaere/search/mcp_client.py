@@ -25,7 +25,7 @@ from quaere.endpoint import open_client, refuse_login
 from quaere.errors import BadInput, SearchFailed, import_extra
 from quaere.records import Hit
 from quaere.records.foreign_json import decode_json
-from quaere.search.client import read_authorization, server_urls
+from quaere.search.client import KEY, read_authorization, server_urls
 from quaere.search.wire import read_found
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class McpSearcher:
                     self._fail("timeout", f"could not be connected to within {self._start_timeout_s:g} s")
                 except Exception as error:
                     cause = _first_cause(error)
-                    if isinstance(cause, BadInput):
+                    if isinstance(cause, BadInput | SearchFailed):
                         raise cause from None
                     self._fail("unreachable", f"cannot be reached ({str(cause) or type(cause).__name__})")
             return self._connection
@@ -219,6 +219,9 @@ async def _open_transport(sdk: Any, place: _Place, held: AsyncExitStack) -> Any:
             await self._stream.aclose()
 
     async def bound(response: Any) -> None:
+        if response.status_code in (401, 403):
+            said = f"the MCP server refused the request ({response.status_code}): its key is missing or wrong"
+            raise SearchFailed(said, kind="rejected", hint=f"export {KEY}=...")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):  # the SDK bounds each event
             response.stream = Bounded(response.stream)
 
