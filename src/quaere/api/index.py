@@ -65,11 +65,10 @@ def index_settings(given: Mapping[str, Any]) -> IndexSettings:
         settings = msgspec.convert({**given, **parts}, IndexSettings)
     except msgspec.ValidationError as error:
         raise BadInput(f"an index cannot be built like this: {error}") from error
-    for part, engine in (("bm25", "bm25"), ("dense", "dense"), ("lance", "lance")):
-        unused = [name for name in parts[part].__struct_fields__ if name in given and part not in settings.parts]
-        if unused:
-            hint = f"leave it out, or --engine {engine}"
-            raise BadInput(f"engine {settings.engine} has no use for {unused[0]}", hint=hint)
+    for engine in {"bm25", "dense", "lance"}.difference(settings.parts):
+        if unused := next((name for name in parts[engine].__struct_fields__ if name in given), None):
+            said = f"engine {settings.engine} has no use for {unused}"
+            raise BadInput(said, hint=f"leave it out, or --engine {engine}")
     return settings
 
 

@@ -46,8 +46,8 @@ COMMANDS = {
 }
 
 
-# Error numbers of a name that is too long or leads nowhere, and of a file that this user may not read or write.
 _MOST_NAMED = 200  # characters of a file's name that an error shows
+# Error numbers of a name that is too long or leads nowhere, and of a file that this user may not read or write.
 _NAME_ERRORS = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM}
 
 
