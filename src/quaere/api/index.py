@@ -65,7 +65,7 @@ def index_settings(given: Mapping[str, Any]) -> IndexSettings:
         settings = msgspec.convert({**given, **parts}, IndexSettings)
     except msgspec.ValidationError as error:
         raise BadInput(f"an index cannot be built like this: {error}") from error
-    for engine in {"bm25", "dense", "lance"}.difference(settings.parts):
+    for engine in sorted({"bm25", "dense", "lance"}.difference(settings.parts)):
         if unused := next((name for name in parts[engine].__struct_fields__ if name in given), None):
             said = f"engine {settings.engine} has no use for {unused}"
             raise BadInput(said, hint=f"leave it out, or --engine {engine}")
