@@ -326,7 +326,7 @@ def fit_steps(plan: Plan, episode_s: float, left_s: float) -> Plan:
 
 
 def _check(asked: Asked) -> Recipe:
-    """Raise BadInput for values that no machine could plan with."""
+    """The recipe asked for; BadInput for values that are wrong on every machine."""
     if asked.recipe not in LEARNED:
         raise BadInput(f"learn knows no recipe {asked.recipe}", hint=f"--recipe {'|'.join(LEARNED)}")
     if asked.minutes <= 0:

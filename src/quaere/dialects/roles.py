@@ -139,7 +139,7 @@ class Solver(Struct, frozen=True):
 
 
 def let_abstain(solver: Solver, rewards: AbstentionRewards) -> Solver:
-    """The solver, paid by `rewards` where it abstains, and measured by how often it does."""
+    """The solver with the rewards `rewards` for abstaining, and with metrics of how often it abstains."""
 
     def measure(episodes: Sequence[Episode]) -> dict[str, float]:
         return {**(solver.measure(episodes) if solver.measure else {}), **measure_abstention(episodes)}
@@ -177,7 +177,7 @@ class SolverOptions(Struct, frozen=True):
 
     @property
     def prompts(self) -> dict[str, Any]:
-        """What every protocol of a solver is told: `SolverProtocol(**options.prompts)`."""
+        """Keyword arguments that every solver protocol takes: `SolverProtocol(**options.prompts)`."""
         return {"style": self.style, "evidence": self.evidence, "abstention": self.abstention}
 
     @property
