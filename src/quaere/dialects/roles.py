@@ -125,7 +125,7 @@ class Solver(Struct, frozen=True):
 
     `weigh` returns a factor per token for its advantage; None weighs all tokens alike. `measure` adds metrics to a
     step. With `gated`, an attempt that broke the format (`format/held` is 0) gets reward 0, whatever a recipe adds to
-    the reward. `credit` returns advantages that some tokens of the episodes of a step have besides.
+    the reward. `credit` returns additional advantages for some tokens of a step's episodes.
 
         Solver(ToolCallSolver(), pay_exact_match)
     """
