@@ -67,7 +67,7 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Load the module that has the name, which is kept: it is looked up once."""
+    """Import a public name from its module on first use, and keep it."""
     if name not in _PLACES:
         raise AttributeError(f"module 'quaere' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_PLACES[name]), name)

@@ -336,7 +336,7 @@ class OpenAgent(Struct, frozen=True):
         return read_answer(episode, self.min_overlap, self.min_confidence)
 
     async def close(self) -> None:
-        """Release the model and what is searched."""
+        """Release the model and the searcher."""
         await self.searcher.close()
         await self.policy.stop()
 
@@ -390,7 +390,7 @@ def least_confidence(given: float | None, attempts: int, policy: Policy) -> floa
 
 
 def refuse_voting(attempts: int, min_confidence: float | None, needed: str) -> None:
-    """Raise BadInput for several attempts or a least confidence where no agent answers; `needed` would open one."""
+    """Raise BadInput if a vote is asked for and no agent answers; `needed` is the hint: the options that open one."""
     if attempts > 1 or min_confidence is not None:
         raise BadInput("--attempts and --min-confidence need an agent that answers from documents", hint=needed)
 

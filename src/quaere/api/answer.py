@@ -263,9 +263,9 @@ def _find_passages(episode: Episode) -> list[Passage]:
 
 
 def key_words(question: str) -> set[str]:
-    """The stems of the names in a question, which are capitalised words after the first; or of its content words.
+    """The stems of a question's names (capitalised words after the first), or of its content words if it has no name.
 
-    What is said of a thing may be said in other words than the question's, its name may not.
+    A passage may state a fact in other words than the question's, but must contain the name of what it is about.
 
         key_words("Which river runs beneath the Halm Bridge?") == {"halm", "bridg"}
     """

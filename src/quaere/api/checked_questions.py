@@ -134,7 +134,7 @@ def recheck_questions(
     note: Callable[[str], None],
     exact: bool = False,
 ) -> Rechecked:
-    """Check the questions about touched documents again; the model is loaded only if one of them is left to read."""
+    """Check the questions about touched documents again; the model is loaded only if some still have their evidence."""
     from quaere.search.index import open_index
     from quaere.warmup.documents.stale_questions import locate_evidence
 

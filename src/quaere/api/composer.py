@@ -319,7 +319,7 @@ class _Draft:
                 num_more -= 1
 
     def _pairs(self, own: Sequence[Finding]) -> Iterator[tuple[Finding, Finding]]:
-        """Findings that follow each other and cite the same passages, each in one pair at most."""
+        """Pairs of consecutive findings that cite the same passages; each finding is in at most one pair."""
         left = iter(pairwise(own))
         for one, two in left:
             if self._passages(one) == self._passages(two) and _follow(one, two):

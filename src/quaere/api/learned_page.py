@@ -65,7 +65,7 @@ def _environment() -> Environment:
 
 
 def _count_lost(before: Evaluation, after: Evaluation) -> int:
-    """The questions that were answered right before and are answered wrong after."""
+    """Number of questions that were answered right before and are answered wrong after."""
     wrong = {one.id for one in after.questions if one.answerable and not one.exact_match}
     return sum(one.id in wrong for one in before.questions if one.exact_match)
 

@@ -418,7 +418,7 @@ class Learning:
         return learned
 
     def _find_exported(self) -> bool | None:
-        """True if the exported agent is the reinforced model; None if there is none, or half of one."""
+        """True if the exported agent is the reinforced model, False if the start; None without a complete export."""
         for name, key in ((_CHOICE, "trained"), (REPORT, "is_trained")) if self.agent.exists() else ():
             if (path := self.out / name).is_file():
                 return bool(read_json(path, dict[str, Any]).get(key, True))

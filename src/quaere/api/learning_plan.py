@@ -326,7 +326,7 @@ def fit_steps(plan: Plan, episode_s: float, left_s: float) -> Plan:
 
 
 def _check(asked: Asked) -> Recipe:
-    """Raise BadInput for values that no machine could plan with."""
+    """The recipe asked for; BadInput for values that are wrong on every machine."""
     if asked.recipe not in LEARNED:
         raise BadInput(f"learn knows no recipe {asked.recipe}", hint=f"--recipe {'|'.join(LEARNED)}")
     if asked.minutes <= 0:
@@ -341,7 +341,7 @@ def _check(asked: Asked) -> Recipe:
 
 
 def _check_places(sources: Sequence[str], out: Path) -> None:
-    """Raise BadInput if what is written would be among the documents, or the documents among it."""
+    """Raise BadInput if the output folder lies inside a folder of documents, contains one, or is the same."""
     for source in sources:
         both = sorted([Path(source).resolve(), out.resolve()])
         if both[1].is_relative_to(both[0]):
@@ -377,7 +377,7 @@ def _check_trainer(plan: Plan) -> None:
 
 
 def _estimate(plan: Plan, recipe: Recipe, command: str) -> Machine:
-    """The machine with what training needs of it; BadInput if it has less."""
+    """The machine with the memory and disk space that training needs; BadInput if it has too little."""
     from quaere.policies.catalogue import needs_guide, resolve_model
     from quaere.training.estimate import estimate_run
 

@@ -112,7 +112,7 @@ def cells(*values: str) -> list[Text]:
 def between(interval: Interval | SeededInterval, sign: str = "", scale: float = 100, digits: int = 1) -> str:
     """Mean and interval, in percent unless `scale` is another: "31.0 [27.0, 35.0]".
 
-    The interval of a single value is left out if it has no width: it would tell of a certainty that is not there.
+    The interval of a single value is left out if it has no width, because it would suggest certainty.
     """
     values = (scale * value for value in (interval.mean, interval.low, interval.high))
     mean, low, high = (f"{value:{sign}.{digits}f}" for value in values)

@@ -26,8 +26,8 @@ from quaere.training.progress import StepReport
 class Run(Closing, RunReader):
     """A run, open for reading: its metrics, episodes, curriculum, events and settings.
 
-    It may be read while it is written. Everything is read when it is asked for, so a run that goes on is followed by
-    asking again.
+    It may be read while it is written. Each call reads the files again, so repeat it to follow a run that is still
+    training.
     """
 
     @classmethod
@@ -54,8 +54,8 @@ class Run(Closing, RunReader):
     ) -> Run:
         """Resume a training run that was stopped, train it to its end, and return it.
 
-        Settings that differ from those it began with are refused without `force`. `search` is the function that a run
-        began with, if it did.
+        Settings that differ from those it began with are refused without `force`. If the run was started with a search
+        function, pass the same function as `search`.
         """
         from quaere.api.evolution import resume
 

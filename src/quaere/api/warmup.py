@@ -148,7 +148,7 @@ def check_lessons(settings: WarmupSettings) -> None:
 
 
 def _warm_up_on_documents(settings: WarmupSettings, display: Display) -> WarmupManifest:
-    """Questions by the untrained model, then the dialect if it was not taught, then lessons on the questions."""
+    """Let the untrained model write questions, teach the dialect if the model lacks it, then train on the questions."""
     refuse_others(settings)
     assert settings.index is not None
     open_index(settings.index)  # refused before the form is taught, if there is none
@@ -189,7 +189,7 @@ def _warm_up(
 
 @contextmanager
 def _find_model(settings: WarmupSettings, display: Display) -> Iterator[ModelPath]:
-    """The model to teach; one made from nothing lies in a folder that is deleted at the end."""
+    """The model to teach; for `blank`, one with random weights in a folder that is deleted at the end."""
     if settings.model != BLANK:
         yield resolve_model(settings.model, report=display.note)
         return

@@ -229,7 +229,7 @@ class ScoredSearch(Struct, frozen=True):
 
 
 def judge_scores(episode: Episode) -> list[ScoredSearch]:
-    """The scored searches of an episode, if it is known which were good.
+    """The scored searches of an episode whose quality is known.
 
     judge_scores(episode) -> [ScoredSearch(score=9.0, good=True, number=0), ...]
     """

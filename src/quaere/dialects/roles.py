@@ -125,7 +125,7 @@ class Solver(Struct, frozen=True):
 
     `weigh` returns a factor per token for its advantage; None weighs all tokens alike. `measure` adds metrics to a
     step. With `gated`, an attempt that broke the format (`format/held` is 0) gets reward 0, whatever a recipe adds to
-    the reward. `credit` returns advantages that some tokens of the episodes of a step have besides.
+    the reward. `credit` returns additional advantages for some tokens of a step's episodes.
 
         Solver(ToolCallSolver(), pay_exact_match)
     """
@@ -139,7 +139,7 @@ class Solver(Struct, frozen=True):
 
 
 def let_abstain(solver: Solver, rewards: AbstentionRewards) -> Solver:
-    """The solver, paid by `rewards` where it abstains, and measured by how often it does."""
+    """The solver with the rewards `rewards` for abstaining, and with metrics of how often it abstains."""
 
     def measure(episodes: Sequence[Episode]) -> dict[str, float]:
         return {**(solver.measure(episodes) if solver.measure else {}), **measure_abstention(episodes)}
@@ -177,7 +177,7 @@ class SolverOptions(Struct, frozen=True):
 
     @property
     def prompts(self) -> dict[str, Any]:
-        """What every protocol of a solver is told: `SolverProtocol(**options.prompts)`."""
+        """Keyword arguments that every solver protocol takes: `SolverProtocol(**options.prompts)`."""
         return {"style": self.style, "evidence": self.evidence, "abstention": self.abstention}
 
     @property

@@ -77,15 +77,15 @@ def _read_embeddings(folder: Path, token_ids: Collection[int]) -> dict[int, Tens
                     num_rows = table.get_shape()[0]
                     return {one: table[one : one + 1][0].float() for one in sorted(token_ids) if one < num_rows}
         except (OSError, SafetensorError):
-            return {}  # whoever loads the model says what is wrong with it
+            return {}  # loading the model reports what is wrong with it
     return {}
 
 
 def _without(tokenizer: str, token_ids: Collection[int]) -> str:
     """A tokenizer's JSON without these added tokens.
 
-    One that is in the vocabulary is left out of the added tokens. Another gets a name that no text has, because the ids
-    of those after it are counted.
+    A token that the vocabulary contains too is removed from the added tokens. Any other is renamed to something that no
+    text contains: removing it would shift the ids of the tokens after it.
     """
     read = json.loads(tokenizer)
     vocabulary = read["model"]["vocab"]

@@ -12,7 +12,7 @@ choice the paper leaves open is one value:
     evidence.check=none                 a span is rewarded wherever it comes from (others: zero_value, invalid)
     evidence.value_weight=0             no verifier (lambda_V); evidence.brevity_weight=0: no brevity (lambda_B)
     evidence.span_weight=0              the solver is rewarded for its answer alone (lambda_E)
-    evidence.paid=verbatim              and for a span that it really was shown
+    evidence.paid=verbatim              the solver's span is rewarded only if it is in a text that it was shown
     proposer.reward.invalid_rule=algorithm
     prompt_source=questions             documents that a file of questions leads to; or prompt_source=selector
     phase_b_documents=same              the solver's questions are about the proposer's own documents
@@ -249,7 +249,7 @@ def pay_cited_answer(
 ) -> dict[str, float]:
     """The solver's reward: its dialect's reward for the answer plus the overlap of its span with the proposer's.
 
-    Eq. 19 to 21; with tool-call the reward for the answer is exact match. A span earns nothing beside an abstention,
+    Eq. 19 to 21; with tool-call the reward for the answer is exact match. A span earns nothing with an abstention,
     nor where the dialect gives reward 0 for a broken format (`gated`), nor with `evidence.paid=verbatim` if it is in no
     text shown.
     """

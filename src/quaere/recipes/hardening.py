@@ -150,7 +150,7 @@ class Reworded(Struct, frozen=True):
 
     @property
     def described(self) -> Fact:
-        """What the page that describes says; its answer is the name."""
+        """The fact on the describing page, whose answer is the name that the description replaces."""
         return self.chain.draft.facts[0]
 
 
@@ -224,7 +224,7 @@ class Gate:
 
 
 def judge_search(shown: Sequence[Passage], worded: Worded) -> str:
-    """The gate of searches that refuses a rewording with which a search shows these passages; "" if it passes both."""
+    """The search gate ("leads" or "far") that refuses a rewording whose search shows these passages; "" if none."""
     first, last = (fact.passage.doc_id for fact in worded.draft.facts)
     if all(passage.doc_id != first for passage in shown):
         return "leads"

@@ -221,7 +221,7 @@ def solver_protocol(config: PracticeConfig) -> Protocol:
 def practice_recipe(name: str, schema: type[PracticeConfig], summary: str, presets: Presets = PRESETS) -> Recipe:
     """A recipe that trains the solver of its config on given questions.
 
-    practice_recipe("frugal", FrugalConfig, "a solver that pays for its searches")
+    practice_recipe("frugal", FrugalConfig, "a solver whose searches lower its reward")
     """
     return Recipe(
         name=name,
@@ -283,16 +283,16 @@ EVALACT = practice_recipe(
 EVALRAR = practice_recipe(
     "evalrar",
     EvalRarConfig,
-    "a solver that writes after each search what it found or what is missing, and may be paid for it",
+    "a solver that writes after each search what it found or what is missing, and may be rewarded for it",
 )
 SEARCH_R1 = practice_recipe(
-    "search-r1", SearchR1Config, "a solver that searches between tags, paid for the right answer"
+    "search-r1", SearchR1Config, "a solver that searches between tags, rewarded for the right answer"
 )
 AUTOREFINE = practice_recipe(
-    "autorefine", AutoRefineConfig, "Search-R1 with a note on what was found after each search, which may be paid for"
+    "autorefine", AutoRefineConfig, "Search-R1 with a note on what was found after each search, which may be rewarded"
 )
 R1 = practice_recipe(
-    "r1", R1Config, "a solver that thinks and answers from memory, paid for the right answer", CLOSED_PRESETS
+    "r1", R1Config, "a solver that thinks and answers from memory, rewarded for the right answer", CLOSED_PRESETS
 )
 SFT = structs.replace(
     practice_recipe("sft", SftConfig, "supervised fine-tuning on given answers, without a search", SFT_PRESETS),

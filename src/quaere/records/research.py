@@ -81,7 +81,7 @@ class Report(Struct, frozen=True):
 
 
 class ReportTask(Struct, frozen=True, tag="report"):
-    """Task: write a report on a question; with a rubric, the writer is told the dimensions it will be scored on.
+    """Task: write a report on a question; with a rubric, the prompt names the dimensions of its score.
 
     `number` distinguishes several reports on one question.
 

@@ -91,9 +91,9 @@ def is_grounded(
     """True if a note has an accepted answer that a text shown before it contains, and all notes have little else.
 
     `notes` are those of an episode, each with the texts shown before it. Little else: `further_words` of all notes
-    together are at most as many, for each search, as the answer's own words. So a list of guesses is not paid, however
-    it is written. "yes", "no" and answers that the question contains, such as its alternatives, could be written
-    without reading, so that no note is grounded by them.
+    together are at most as many, for each search, as the answer's own words. So a list of guesses earns nothing,
+    however it is written. "yes", "no" and answers that the question contains, such as its alternatives, could be
+    written without reading, so that no note is grounded by them.
 
         is_grounded([("Venn built it.", ["Venn built Halm."])], "Who built Halm?", ["Venn"]) -> True
         is_grounded([("Venn, Oleen or Brod", ["Venn built Halm."])], "Who built Halm?", ["Venn"]) -> False

@@ -240,9 +240,9 @@ class _Play:
         return _failed(turn, "limit", "sequence_tokens", "the reply does not fit into the sequence"), False
 
     async def _take_notes(self, turn: Turn, results: Sequence[SearchResult]) -> tuple[Turn, str | None]:
-        """Let the policy condense the results in a conversation of its own, if the protocol wants notes of them.
+        """Let the policy condense the results into notes, in a separate conversation, if the protocol wants notes.
 
-        Raises SearchFailed if it cannot: what was found is not shown, as if the search had failed.
+        Raises SearchFailed if this fails: the results are then not shown, as if the search had failed.
         """
         protocol, most = self.protocol, self.limits.sequence_tokens // 2  # half of a sequence to read, half to write
         if not isinstance(protocol, Condenses):

@@ -24,10 +24,9 @@ from quaere.search.searcher import Searcher
 def vote(attempts: Sequence[Episode]) -> Episode:
     """The first attempt that gives the most frequent answer, with its `agreement`: the share that gives this answer.
 
-    Abstentions do not compete with answers, so one answer in eight wins over seven abstentions; its agreement of 0.125
-    says how little that is. Only if no attempt answers does one that abstains win, and only then one that ends without
-    an answer. Of answers given equally often the first wins. An attempt in which a search failed does not vote, unless
-    one failed in all.
+    Answers always win over abstentions: one answer wins over seven abstentions, with an agreement of 0.125. If no
+    attempt answers, an abstention wins; if none abstains either, an attempt that ended without an answer. Of answers
+    given equally often the first wins. Attempts in which a search failed do not vote, unless all of them did.
     """
     sound = [attempt for attempt in attempts if not attempt.search_failed] or attempts
     named = [_answer_of(attempt) for attempt in sound]

@@ -47,7 +47,7 @@ from quaere.search.walk import SourceFile, Walk, common_folder
 from quaere.search.words import AUTO, detect_language
 
 READING = "reading documents"  # the part of the work whose progress is in bytes
-_NUM_SAMPLED = 1000  # passages that the language is told by
+_NUM_SAMPLED = 1000  # passages from which the language is detected
 _LIBRARIES = (
     *("bm25s", "PyStemmer", "numpy", "faiss-cpu", "sentence-transformers", "lancedb"),
     *("pypdf", "python-docx", "python-pptx", "openpyxl"),

@@ -167,7 +167,7 @@ _CONDITIONS = (
         "below",
         "{episodes}/model_tokens",
         "{value:.3g} model tokens an episode",
-        "the {role} has all but stopped writing, as one does whose every attempt is paid badly; look at its episodes, "
+        "the {role} has all but stopped writing, as happens if every attempt has a low reward; look at its episodes, "
         "then lower {section}.learner.learning_rate",
     ),
     _Condition(
@@ -213,7 +213,7 @@ _CONDITIONS = (
         "above",
         "abstention/answerable",
         "the {role} abstains from {value:.0%} of the questions that have an answer",
-        "abstaining pays more than trying; lower solver.abstention.needless or solver.abstention.hidden_share",
+        "abstaining earns more than answering; lower solver.abstention.needless or solver.abstention.hidden_share",
     ),
     _Condition(
         "guessing",

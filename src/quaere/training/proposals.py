@@ -254,10 +254,10 @@ def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
 
 
 def remember_kept(earlier: Sequence[Candidate], *, given_again: bool = False) -> set[str]:
-    """What a new question must not repeat of earlier iterations, for `seen`: words and sentences of kept questions.
+    """Words and evidence sentences of questions kept earlier, which a new question must not repeat (for `seen`).
 
-    Sentences of given questions are left out, since what is reworded is given; so are their words if they are
-    `given_again`, since each iteration then adds them itself.
+    The sentences of given questions are left out, because a rewording keeps them. Their words are left out if they are
+    `given_again`, because then each iteration adds these questions again.
     """
     words = {normalise_answer(item.question) for item in earlier if item.kept and not (given_again and item.given)}
     return words | {item.sentences for item in earlier if item.kept and not item.given} - {""}

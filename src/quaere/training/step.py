@@ -38,7 +38,7 @@ _GIB = 2**30
 
 
 class Validated(Struct, frozen=True):
-    """Rating on the validation questions: exact match; where a solver may abstain, abstaining counts as its reward.
+    """Mean rating on the validation questions: exact match, or for an abstention (where allowed) its reward.
 
     Validated(rating=0.42, num_questions=64, variance=0.2436)
     """

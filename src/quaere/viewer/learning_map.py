@@ -265,7 +265,7 @@ def _order(row: MapRow) -> tuple[int, float, str]:
 
 
 def _stack(rows: Iterable[MapRow], column: int) -> list[MapRow]:
-    """The questions of a column, the right ones first, each with its cell alone."""
+    """One row for each question asked in a column, with that cell only; the right ones come first."""
     found = [(cell, row) for row in rows if (cell := row.cells[column]) is not None]
     found.sort(key=lambda pair: (STATES.index(pair[0].state), -pair[0].num_right / pair[0].num))
     return [MapRow(row.task, row.question, [cell], row.learned) for cell, row in found]

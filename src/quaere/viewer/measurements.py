@@ -201,7 +201,7 @@ def try_outcomes(run: str, outcomes: Iterable[Outcome]) -> dict[str, Tried]:
 
 
 def find_typical(group: Sequence[Outcome]) -> Outcome:
-    """The attempt that stands for the others did as most did: it is right, or has the most frequent wrong answer."""
+    """The attempt to show for a group: a right one if most are right, else one with the commonest wrong answer."""
     right = [one for one in group if one.is_right]
     alike = group_by([one for one in group if not one.is_right], lambda one: one.answer).values()
     return (right if 2 * len(right) > len(group) else max(alike, key=len))[0]

@@ -101,7 +101,7 @@ class Difference(Struct, frozen=True):
 
     @property
     def panels(self) -> list[list[DifferentRow]]:
-        """The rows in panels that stand side by side."""
+        """The rows split into two panels that are shown side by side."""
         return cut_panels(self.rows, 2)
 
     @property

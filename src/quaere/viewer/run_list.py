@@ -68,7 +68,7 @@ class RunsPage(ListPage[RunsQuery, RunCard], frozen=True):
 
 
 class RunCards:
-    """Reads and caches one `RunCard` per run; a run is read in full only when a page shows it or it has changed."""
+    """Reads and caches one `RunCard` per run; a run is read in full once a page shows it, and again after a change."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder

@@ -62,7 +62,7 @@ def write_by_rubric(world: World, gold: ReportLine, sources: Mapping[int, Source
 
 
 def _choose_own(own: Sequence[Finding], named: Sequence[int], wanted: Collection[str]) -> list[Finding]:
-    """The facts on the things asked about: how many in all, and how many on each of them."""
+    """The facts to state about the things asked about; the rubric's dimensions set their number, order and shares."""
     by_thing = [[one for one in own if one.fact.subject == index] for index in named]
     if "depth" in wanted:
         by_thing = [sorted(each, key=lambda one: not _has_figure(one)) for each in by_thing]
@@ -147,7 +147,7 @@ class _Text:
         return self.dice.pick(beginning or said)
 
     def _conclude(self, claims: Sequence[Claim]) -> str:
-        """The conclusion; for `insight` it goes on with what is tied over a third thing, and with further facts."""
+        """The conclusion; for `insight`, followed by a chain of two facts over a linked thing and by further facts."""
         said = conclude(self.world, self.named, claims, self.dice)
         if "insight" not in self.wanted:
             return said

@@ -281,7 +281,7 @@ class _Writer:
         return f"{name}'s" if is_possessive else name
 
     def _draw_style(self, is_clear: bool) -> str:
-        """A random form of the subject where any is possible; seldom the same twice in a row."""
+        """How to refer to the subject: a pronoun (if it is clear), a noun or its name; seldom the same twice."""
         if (is_clear or self.is_understood) and self.dice.chance(_PRONOUN_PERCENT if self.last_called else 85):
             self.last_called = ""
             return "pronoun"

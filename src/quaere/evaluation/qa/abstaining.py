@@ -101,7 +101,7 @@ def find_lost(pairs: Sequence[tuple[Item, Item]]) -> Interval | None:
 
 
 def add_hidden(questions: Sequence[Question]) -> tuple[list[Question], int]:
-    """The questions, each followed by its copy with hidden answers, and how many cannot be hidden (`hide_answers`)."""
+    """The questions, each followed by its copy with hidden answers, and how many have no such copy (`hide_answers`)."""
     taken, found, num_open = {question.id for question in questions}, list[Question](), 0
     for question in questions:
         copy = hide_answers(question)

@@ -149,7 +149,7 @@ class CitationChecks:
     least half of the statement's other words are in it, ignoring endings. If the statement cites several passages,
     half must be in all of them together and a quarter in this one; numbers and names may then be in any of them. 4. If
     a clause of the statement shares 60 % or more of its words with clauses of the passage, one of the best matching
-    clauses must have the same parity of negations (not, never, no ...), unless the statement stands in the passage, or
+    clauses must have the same parity of negations (not, never, no ...), unless the statement is in the passage, or
     in another that it cites, word for word.
 
     Relations between words are not checked: the right words in a wrong relation pass.

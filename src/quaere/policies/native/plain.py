@@ -69,7 +69,7 @@ class PlainForward:
         return self._decode(storage, where.slots.tolist(), token_ids_N, positions_N)
 
     def _prefill(self, storage: RowCaches, spans: list[Span], token_ids_N: Tensor, wanted_W: Tensor) -> Tensor:
-        """One row after another; a context that several rows begin with in this pass is computed once."""
+        """Compute the contexts row by row; rows that begin with the same context in this pass share one computation."""
         found: list[Tensor] = []
         known: dict[bytes, tuple[Tensor, Any]] = {}
         for span in spans:

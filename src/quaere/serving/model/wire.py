@@ -54,7 +54,7 @@ def error_form(status: int, message: str) -> dict[str, Any]:
 
 
 def as_refusal(error: Exception) -> Refused:
-    """The error response for an exception; an unexpected one is logged, and the client is told only its type."""
+    """The error response for an exception; an unexpected one is logged, and the client gets only its type."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, QuaereError):

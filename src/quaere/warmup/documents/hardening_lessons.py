@@ -111,7 +111,7 @@ def plan_hardenings(pages: Pages, questions: Sequence[CheckedQuestion], *, is_gi
 
 
 def find_difference(given: str, reworded: str) -> tuple[str, str]:
-    """What the two questions have in the same place, without the words at both ends that they share.
+    """The parts in which the two questions differ, without the words that they share at both ends.
 
     find_difference("When was Venn born?", "When was the builder of Halm born?") == ("Venn", "the builder of Halm")
     """
