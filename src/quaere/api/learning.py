@@ -136,7 +136,7 @@ class Learning:
         self.stage = ""  # that is under way
         # When this call began it, up to when its time is stored, and when its agent was loaded.
         self.began_s = self.stored_s = self.opened_s = 0.0
-        self.store_also = _store_nothing  # what else of a stage a killed call must not lose
+        self.answered = Answered()  # by the first evaluation so far: it decides how many steps fit
 
     def finish(self, anyway: bool) -> Learned:
         """Do what is not done yet, stage by stage."""
@@ -188,11 +188,12 @@ class Learning:
         self._progress(doing, done, total, stands)
 
     def store_time(self) -> None:
-        """Store the time of the stage until now, and what else its next call needs."""
+        """Store the time of the stage until now, and what the first evaluation has answered in it."""
         now_s = time.monotonic()
         self.add_seconds(self.stage, now_s - self.stored_s)
         self.stored_s = now_s
-        self.store_also()
+        if self.answered.num:
+            write_file(self.out / _ANSWERED, msgspec.json.encode(self.answered))
 
     def add_seconds(self, name: str, seconds: float) -> None:
         """Add to the time of a stage."""
@@ -319,24 +320,21 @@ class Learning:
         """The first evaluation, and the steps that fit into the time it leaves; both are stored once it is over."""
         timed, rows = self.out / _ANSWERED, self.plan.config(self.start).engine.max_rows
         earlier = read_json(timed, Answered) if timed.is_file() else Answered()  # by calls that were killed
-        answered_s: list[float] = []
+        self.answered, answered_s = earlier, list[float]()
 
         def progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
             answered_s.append(time.monotonic())
+            self.answered = earlier.add(self.opened_s, answered_s, rows)
             self.progress(doing, done, total, stands)
 
-        def find_answered() -> Answered:
-            return earlier.add(self.opened_s, answered_s, rows)
-
-        self.store_also = lambda: write_file(timed, msgspec.json.encode(find_answered()))
         before = self._measure(self.start, path.stem, progress)
         self.store_time()
-        self.store_also = _store_nothing
-        if (answered := find_answered()).num:
+        if self.answered.num:
             # The last evaluation takes as long as all calls of this one, and the training loads the model, too.
             planned_s = self.seconds[self.stage] + self.opened_s - self.began_s
             left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - planned_s
-            self._change_steps(fit_steps(self.plan, answered.episode_s, left_s), left_s)
+            self._change_steps(fit_steps(self.plan, self.answered.episode_s, left_s), left_s)
+        self.answered = Answered()
         timed.unlink(missing_ok=True)
         before.write(path)
 
@@ -441,10 +439,6 @@ class Learning:
             is_trained=anyway or gain.low > 0,
             **describe_questions(self._read("questions"), before, after),
         )
-
-
-def _store_nothing() -> None:
-    pass
 
 
 def _free_memory() -> None:
