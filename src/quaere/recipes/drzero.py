@@ -31,7 +31,7 @@ from quaere.dialects.registry import find_dialect
 from quaere.dialects.roles import Solver
 from quaere.endpoint import parse_endpoint
 from quaere.policies.catalogue import resolve_model
-from quaere.recipes.drawn_documents import Documents, list_held
+from quaere.recipes.drawn_documents import Documents, read_held
 from quaere.recipes.registry import Recipe
 from quaere.records import Candidate, DropReason, ProposeTask
 from quaere.rewards.proposer import proposer_reward
@@ -333,7 +333,7 @@ async def train(config: SelfPlayConfig, store: Run, reporter: Reporter, loop: ty
 def check(config: SelfPlayConfig, recipe: str = "drzero") -> None:
     """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_self_play(config)
-    list_held(config.proposer.held_back)
+    read_held(config.proposer.held_back)
     if recipe != "drzero":
         refuse_hardening(config, recipe)
     if config.proposer.is_hardening and (examiner := config.proposer.hardening.examiner):

@@ -37,7 +37,7 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects.roles import Solver
 from quaere.errors import BadInput
 from quaere.recipes import drzero
-from quaere.recipes.drawn_documents import Documents, Shard, find_passages, list_held, split_documents
+from quaere.recipes.drawn_documents import Documents, Shard, find_passages, read_held, split_documents
 from quaere.recipes.drzero import DrZero
 from quaere.recipes.passage_clusters import embed_index, sklearn_missing
 from quaere.recipes.registry import Recipe
@@ -191,7 +191,7 @@ PRESETS: dict[str, dict[str, object]] = {
 def check_config(config: EveConfig) -> None:
     """Raise `BadInput` for values out of bounds and for values that contradict each other."""
     check_self_play(config)
-    list_held(config.proposer.held_back)
+    read_held(config.proposer.held_back)
     refuse_hardening(config, "eve")
     config.verifier.check()
     config.selector.check()
