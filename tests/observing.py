@@ -232,8 +232,8 @@ def quoted(evidence):
         task = ProposeTask("p", tiny.passage("Who? " + "Venn built it. " * 99), 1)
         read = config.proposer.reward.read(proposal("Who built the Halm bridge?", task, 0, span=span.strip()))
         (traced,) = trace([read], evidence, lambda text: len(text.split()))
-        support = Support(1.0, 0.5, 4)
-        judged = judge_triple(traced, [1.0, 0.0], support if claim_of(traced, evidence) else None, config)
+        support = Support(1.0, 0.5, 4) if claim_of(traced, evidence) else None
+        judged = judge_triple(structs.replace(traced, support=support), [1.0, 0.0], config)
         found.append((judged.reward, traced.refusals))
     return found, proposer_protocol(config, evidence=evidence.cite).opening(task)
 

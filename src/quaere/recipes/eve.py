@@ -210,15 +210,8 @@ def check_config(config: EveConfig) -> None:
 # -------------------------------------------------------------------------------------------------------------- rewards
 
 
-def judge_triple(
-    proposed: Proposed,
-    rights: Sequence[float],
-    support: Support | None,
-    config: EveConfig,
-    cluster: int = -1,
-    num_easy: int = 0,
-) -> Proposed:
-    """A proposal with its reward (Eq. 16 to 18).
+def judge_triple(proposed: Proposed, rights: Sequence[float], config: EveConfig, num_easy: int = 0) -> Proposed:
+    """A proposal that the verifier has judged, with its reward (Eq. 16 to 18).
 
     An invalid proposal is not attempted and earns its format part alone. `num_easy` attempts were right with too few
     searches.
@@ -229,7 +222,7 @@ def judge_triple(
         proposed.score,
         num_right,
         max(2, num_attempts),  # an unattempted proposal has no right attempt; the reward needs a number of at least 2
-        value=support.value if support else 0.0,
+        value=proposed.support.value if proposed.support else 0.0,
         num_span_tokens=proposed.triple.num_span_tokens,
         is_verbatim=proposed.is_verbatim,
         evidence_check=evidence.check,
@@ -240,8 +233,7 @@ def judge_triple(
         shape=reward_config.shape,
         format_weight=reward_config.format_weight,
     )
-    tried = {"num_right": num_right, "num_attempts": num_attempts}
-    return structs.replace(proposed, **tried, reward=reward, support=support, cluster=cluster)
+    return structs.replace(proposed, num_right=num_right, num_attempts=num_attempts, reward=reward)
 
 
 def pay_cited_answer(
@@ -372,11 +364,11 @@ class Eve(DrZero):
 
     def judge_traced(self, traced: Proposed, group: list[Episode], support: Support | None) -> Proposed:
         """The proposal with its reward, by the solver's attempts (`group`) and the verifier's result (`support`)."""
-        choice = self.first.chosen.get(traced.task.id)
-        needed = self.config.proposer.reward.min_searches(traced.task.hops)
         traced = hear(traced, support, self.config.evidence)
-        cluster, num_easy = choice.cluster if choice else -1, count_easy(group, needed)
-        return judge_triple(traced, rights(group, needed), support, self.config, cluster, num_easy)
+        if choice := self.first.chosen.get(traced.task.id):
+            traced = structs.replace(traced, cluster=choice.cluster)
+        needed = self.config.proposer.reward.min_searches(traced.task.hops)
+        return judge_triple(traced, rights(group, needed), self.config, count_easy(group, needed))
 
     def decide(self, step: Step, traced: Proposed, reason: DropReason, support: Support | None) -> Candidate:
         """The proposal as a candidate of the curriculum, kept or dropped, after the verifier's result (`support`)."""
