@@ -394,10 +394,8 @@ class Learning:
 
     def _export(self, learned: Learned, anyway: bool) -> Learned:
         """Write the agent unless it is there; `agent.json` says which it is, as `anyway` exchanges it."""
-        choice, exported = self.out / _CHOICE, self._find_exported()
-        if exported is not None and not choice.is_file() and not anyway:  # an earlier version decided
-            return structs.replace(learned, is_trained=exported)
-        if exported == learned.is_trained:
+        choice, chosen = self.out / _CHOICE, {"trained": learned.is_trained}
+        if self.agent.exists() and choice.is_file() and read_json(choice, dict[str, bool]) == chosen:
             return learned
         if self.agent.exists() and (self.out / UPDATES).exists():
             said = f"{self.out} was updated since, so the agent of its first learning is no longer exchanged"
@@ -412,15 +410,8 @@ class Learning:
             else:
                 self.note(f"{learned.gain.verdict}: the agent is the model before reinforcement")
                 export_untrained(self.start, self._note_prompts(), self.agent)
-        write_file(choice, msgspec.json.encode({"trained": learned.is_trained}))
+        write_file(choice, msgspec.json.encode(chosen))
         return learned
-
-    def _find_exported(self) -> bool | None:
-        """True if the exported agent is the reinforced model; None if there is none, or half of one."""
-        for name, key in ((_CHOICE, "trained"), (REPORT, "is_trained")) if self.agent.exists() else ():
-            if (path := self.out / name).is_file():
-                return bool(read_json(path, dict[str, Any]).get(key, True))
-        return None
 
     def _collect(self, anyway: bool) -> Learned:
         before, after = (Evaluation.read(self.out / f"{name}.json") for name in ("before", "after"))
