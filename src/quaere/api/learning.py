@@ -132,7 +132,6 @@ class Learning:
         self.start = str(self.form) if plan.teaches_form else plan.model
         path = out / SECONDS
         self.seconds = read_json(path, dict[str, float]) if path.is_file() else {}
-        self.is_exact = plan.config(plan.model).engine.mode == "deterministic"
         self.stage = ""  # that is under way
         # When this call began it, up to when its time is stored, and when its agent was loaded.
         self.began_s = self.stored_s = self.opened_s = 0.0
@@ -240,7 +239,7 @@ class Learning:
                 "dropped": self.out / "dropped.jsonl",
                 "documents": documents,
                 "load": self._find_loader(model),
-                "exact": self.is_exact,
+                "exact": self.plan.is_exact,
             }
             settings = self.plan.writer_settings()
             written = write_checked(model, self.index, settings, **how, note=self.note, progress=progress)
@@ -356,9 +355,9 @@ class Learning:
         config = self.plan.config(self.start)
         limits = {name: getattr(config.solver.limits, name) for name in LimitOptions.__annotations__}
         engine = {"device": self.plan.machine.device, "max_rows": config.engine.max_rows}
-        engine |= {"deterministic": self.is_exact}
+        engine |= {"deterministic": self.plan.is_exact}
         stored = self.out / name
-        if self.is_exact and stored.exists():
+        if self.plan.is_exact and stored.exists():
             discard_folder(stored)  # the questions that are left would be batched differently
         asked = self._list_asked()
         num_hidden = sum(has_hidden_answer(question.id) for question in asked)
