@@ -152,7 +152,7 @@ class Learning:
         self._stage("before", self.out / "before.json", self._measure_start)
         self._reinforce()
         self._stage("after", self.out / "after.json", self._measure_end)
-        learned = self._export(self._collect(anyway), anyway)
+        learned = self._export(self._collect(anyway))
         write_page(learned, self.out / "report.html")
         write_file(self.out / REPORT, msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
         return learned
@@ -391,14 +391,15 @@ class Learning:
         """The questions to measure with: those held back, each a second time with its answer hidden."""
         return add_hidden([question.to_question() for question in self._read("held")])[0]
 
-    def _export(self, learned: Learned, anyway: bool) -> Learned:
+    def _export(self, learned: Learned) -> Learned:
         """Write the agent unless it is there; `agent.json` says which it is, as `anyway` exchanges it."""
         choice, chosen = self.out / _CHOICE, {"trained": learned.is_trained}
         if self.agent.exists() and choice.is_file() and read_json(choice, dict[str, bool]) == chosen:
             return learned
         if self.agent.exists() and (self.out / UPDATES).exists():
             said = f"{self.out} was updated since, so the agent of its first learning is no longer exchanged"
-            raise BadInput(said, hint=f"the command {'without' if anyway else 'with'} --anyway, or with --update")
+            other = "without" if learned.is_trained else "with"
+            raise BadInput(said, hint=f"the command {other} --anyway, or with --update")
         for name in (_CHOICE, REPORT):  # first: they must not speak of the next agent if this is killed
             (self.out / name).unlink(missing_ok=True)
         if self.agent.exists():

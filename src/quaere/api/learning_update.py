@@ -372,7 +372,7 @@ class _Refresh(Learning):
             self.note(f"{lost}: the agent stays as it is")
         return structs.replace(learned, update=found, is_trained=is_taken)
 
-    def _export(self, learned: Learned, anyway: bool) -> Learned:
+    def _export(self, learned: Learned) -> Learned:
         """Exchange the agent for the new one at once, if it is taken."""
         if not learned.is_trained:
             return learned
