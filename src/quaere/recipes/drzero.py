@@ -236,7 +236,6 @@ class DrZero:
             solver=self.paid_solver(curriculum),
             questions=[candidate.to_question() for candidate in curriculum],
             validation=config.validation,
-            seed=config.seed,
             also=measure_verdicts(kept, curriculum),
         )
 

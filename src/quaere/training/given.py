@@ -395,7 +395,6 @@ async def train_practice(
                 solver=solver,
                 questions=known,
                 validation=config.validation,
-                seed=config.seed,
             )
 
         await training.iterate(1, iterate)
