@@ -63,7 +63,7 @@ from quaere.training.evidence import (
 )
 from quaere.training.progress import Reporter
 from quaere.training.proposals import Proposed, ProposerConfig, RewardConfig, can_be_judged
-from quaere.training.rollouts import Passages, count_easy, rights
+from quaere.training.rollouts import Passages
 from quaere.training.run_setup import Opened, check_openable, open_run
 from quaere.training.self_play import (
     ROLES,
@@ -210,18 +210,13 @@ def check_config(config: EveConfig) -> None:
 # -------------------------------------------------------------------------------------------------------------- rewards
 
 
-def judge_triple(proposed: Proposed, rights: Sequence[float], config: EveConfig, num_easy: int = 0) -> Proposed:
-    """A proposal that the verifier has judged, with its reward (Eq. 16 to 18).
-
-    An invalid proposal is not attempted and earns its format part alone. `num_easy` attempts were right with too few
-    searches.
-    """
+def judge_triple(proposed: Proposed, config: EveConfig) -> Proposed:
+    """A proposal with its reward (Eq. 16 to 18). An invalid one is not attempted and earns its format part alone."""
     evidence, reward_config = config.evidence, config.proposer.reward
-    num_right, num_attempts = int(sum(rights)), len(rights)
     reward = triple_reward(
         proposed.score,
-        num_right,
-        max(2, num_attempts),  # an unattempted proposal has no right attempt; the reward needs a number of at least 2
+        proposed.num_right,
+        max(2, proposed.num_attempts),  # one that is not attempted has no right attempt; the reward needs 2 or more
         value=proposed.support.value if proposed.support else 0.0,
         num_span_tokens=proposed.triple.num_span_tokens,
         is_verbatim=proposed.is_verbatim,
@@ -229,11 +224,11 @@ def judge_triple(proposed: Proposed, rights: Sequence[float], config: EveConfig,
         value_weight=evidence.value_weight,
         brevity_weight=evidence.brevity_weight,
         brevity_tokens=evidence.brevity_tokens,
-        num_easy=num_easy,
+        num_easy=proposed.num_easy,
         shape=reward_config.shape,
         format_weight=reward_config.format_weight,
     )
-    return structs.replace(proposed, num_right=num_right, num_attempts=num_attempts, reward=reward)
+    return structs.replace(proposed, reward=reward)
 
 
 def pay_cited_answer(
@@ -367,8 +362,7 @@ class Eve(DrZero):
         traced = hear(traced, support, self.config.evidence)
         if choice := self.first.chosen.get(traced.task.id):
             traced = structs.replace(traced, cluster=choice.cluster)
-        needed = self.config.proposer.reward.min_searches(traced.task.hops)
-        return judge_triple(traced, rights(group, needed), self.config, count_easy(group, needed))
+        return judge_triple(self.count_attempts(traced, group), self.config)
 
     def decide(self, step: Step, traced: Proposed, reason: DropReason, support: Support | None) -> Candidate:
         """The proposal as a candidate of the curriculum, kept or dropped, after the verifier's result (`support`)."""
