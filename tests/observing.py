@@ -260,7 +260,7 @@ def selected(settings):
 
 def verified(settings):
     claims = [Claim("c", "Who?", ("Venn",), "Venn built it.")]
-    jobs = verification_jobs(claims, settings.samples, "v", guided=settings.guided)
+    jobs = verification_jobs(claims, settings, "v")
     return [(job.episode_id, job.protocol.prefix(0, True)) for job in jobs], settings.limits
 
 
