@@ -211,7 +211,8 @@ def paid_proposer(reward):
     questions += (("Who built it, Venn or Brod?", 1, 0),)
     for question, hops, num in questions:
         read = reward.read(proposal(question, ProposeTask("p", DOCUMENT, hops), num))
-        judged = judge_proposal(read, [1.0, 0.0, 0.0, 0.0] if read.question else [], config)
+        tried = structs.replace(read, num_right=1, num_attempts=4) if read.question else read
+        judged = judge_proposal(tried, config)
         found.append((judged.reward.total, read.score.valid, reward.min_searches(hops)))
     return found
 
@@ -232,8 +233,8 @@ def quoted(evidence):
         task = ProposeTask("p", tiny.passage("Who? " + "Venn built it. " * 99), 1)
         read = config.proposer.reward.read(proposal("Who built the Halm bridge?", task, 0, span=span.strip()))
         (traced,) = trace([read], evidence, lambda text: len(text.split()))
-        support = Support(1.0, 0.5, 4)
-        judged = judge_triple(traced, [1.0, 0.0], support if claim_of(traced, evidence) else None, config)
+        support = Support(1.0, 0.5, 4) if claim_of(traced, evidence) else None
+        judged = judge_triple(structs.replace(traced, support=support, num_right=1, num_attempts=2), config)
         found.append((judged.reward, traced.refusals))
     return found, proposer_protocol(config, evidence=evidence.cite).opening(task)
 
@@ -259,7 +260,7 @@ def selected(settings):
 
 def verified(settings):
     claims = [Claim("c", "Who?", ("Venn",), "Venn built it.")]
-    jobs = verification_jobs(claims, settings.samples, "v", guided=settings.guided)
+    jobs = verification_jobs(claims, settings, "v")
     return [(job.episode_id, job.protocol.prefix(0, True)) for job in jobs], settings.limits
 
 

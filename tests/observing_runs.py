@@ -62,8 +62,8 @@ class Acting:
 class Training:
     """A training run of which only the steps are real: what is kept and learned in each is noted."""
 
-    def __init__(self):
-        self.actors, self.store = Acting(), self
+    def __init__(self, config=None):
+        self.config, self.actors, self.store = config or RunConfig(), Acting(), self
         self.reporter = SimpleNamespace(note=lambda text: None)
         self.done = []
 
@@ -109,7 +109,7 @@ class Numbers:
 
 def evolved(config):
     """A whole run of Dr. Zero in which nobody thinks: everything that was asked, kept and learned from."""
-    training = Training()
+    training = Training(config)
     documents = Documents(Numbers(), config.proposer)
     asyncio.run(DrZero(config, training, tiny.ListSearcher(), first=documents, second=documents).evolve())
     return training.actors.asked, training.done
@@ -119,7 +119,7 @@ def practised(config, validation=None):
     """A solver's phase on forty questions: what was asked, what it was worth, what was learned from."""
     training = Training()
     questions = [Question(f"q{number}", "Who?", ("Venn",)) for number in range(40)]
-    options = {"questions": questions, "validation": validation or ValidationSettings(questions=0), "seed": 0}
+    options = {"questions": questions, "validation": validation or ValidationSettings(questions=0)}
     stage = Stage(training.actors, tiny.ListSearcher())
     asyncio.run(practise(training, stage, 0, config, solver=Solver(ToolCallSolver()), **options))
     return training.actors.asked, training.done

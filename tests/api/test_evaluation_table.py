@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from quaere.api.evaluation import Evaluation, print_json, print_results
+from quaere.api.evaluation import Evaluation
+from quaere.api.evaluation_table import print_json, print_results
 from quaere.evaluation.intervals import Interval
 from quaere.evaluation.judges.judge_accuracy import Agreement, Validation
 from quaere.evaluation.qa.scores import Judging, QuestionScore, name_apart, score_answering

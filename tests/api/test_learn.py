@@ -120,23 +120,6 @@ def test_rejected_weights_do_not_stay_after_a_kill(told, place, tmp_path, monkey
         assert (digest(learned.agent) == digest(place[1]["model"])) is anyway
 
 
-def test_an_agent_that_an_earlier_version_exported_stays_unless_another_is_wanted(told, place, tmp_path):
-    """Earlier versions wrote no `agent.json`, and decided by another interval."""
-    given = {**place[1], "out": tmp_path / "out"}
-    shutil.copytree(told[0].out, given["out"])
-    (given["out"] / "agent.json").unlink()
-    report = given["out"] / "report.json"
-    report.write_text(json.dumps({**json.loads(report.read_text()), "is_trained": True}))
-    files = [path for path in (given["out"] / "agent").rglob("*") if path.is_file()]
-    before = {path: path.stat().st_ino for path in files}
-    assert quaere.learn(place[0], **given).is_trained  # as its report says
-    assert before == {path: path.stat().st_ino for path in files}
-    (given["out"] / "agent.json").unlink(missing_ok=True)
-    report.write_text(json.dumps({**json.loads(report.read_text()), "is_trained": False}))
-    assert not quaere.learn(place[0], **given).is_trained
-    assert digest(quaere.learn(place[0], **given, anyway=True).agent) != digest(place[1]["model"])
-
-
 def test_the_agent_of_the_first_learning_is_not_exchanged_during_an_update(told, place, tmp_path):
     given = {**place[1], "out": tmp_path / "out"}
     shutil.copytree(told[0].out, given["out"])

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 import tiny
-from quaere.api.agent import wants_evidence
 from quaere.chat.renderer import Renderer
 from quaere.cli.main import main
-from quaere.dialects.notes import Notes
 from quaere.evaluation.qa.scores import read_evaluation
 from quaere.rollout.policy import TokenPolicy
 from quaere.runs import Run
@@ -138,14 +136,6 @@ def test_a_file_of_questions_gets_a_column(place, says, capsys):
     assert ask(place, "--questions", str(place / "questions.jsonl"), "--evidence") == 0
     out = shown(capsys)
     assert "verbatim" in out and "not found" in out and "evidence of 1 found verbatim" in out
-
-
-def test_a_model_is_asked_for_evidence_as_it_was_taught():
-    class Taught(Notes):
-        evidence: bool = True
-
-    assert wants_evidence(None, Taught()) and not wants_evidence(None, Notes())
-    assert wants_evidence(True, Notes()) and not wants_evidence(False, Taught())
 
 
 # -------------------------------------------------------------------------------------------------------------- eval

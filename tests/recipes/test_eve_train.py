@@ -4,6 +4,7 @@ import re
 from collections import Counter
 
 import pytest
+from msgspec import structs
 
 import quoting
 from dictating import dictating
@@ -214,13 +215,13 @@ def test_without_its_weights_the_reward_of_stored_episodes_is_dr_zeros_to_the_la
     run, _, _ = whole
     off = make_quoting(quoting_paths, "evidence.value_weight=0", "evidence.brevity_weight=0")
     read = [read_proposal(episode) for phase in ("proposer", "generation") for episode, _ in proposals(run, phase)]
+    support = Support(1.0, 1 / 3, 3)
     assert len(read) == 44
     for traced in trace(read, off.evidence, count_tokens):
-        is_valid = traced.score.valid
+        traced, is_valid = structs.replace(traced, support=support if traced.is_verbatim else None), traced.score.valid
         for num_right in range(4 if is_valid else 1):
-            rights = [1.0] * num_right + [0.0] * (3 - num_right) if is_valid else []
-            ours = judge_triple(traced, rights, Support(1.0, 1 / 3, 3) if traced.is_verbatim else None, off)
-            theirs = judge_proposal(traced, rights, off.proposer)
+            tried = structs.replace(traced, num_right=num_right, num_attempts=3 * is_valid)
+            ours, theirs = judge_triple(tried, off), judge_proposal(tried, off.proposer)
             assert ours.reward.total == theirs.reward.total
             assert {name: ours.measured()[name] for name in theirs.measured()} == theirs.measured()
 

@@ -142,7 +142,8 @@ def test_a_span_that_nobody_needs_is_refused_where_that_guard_is_on(guards, supp
 def test_a_short_span_earns_as_much_as_the_length_that_was_set_allows(brevity_tokens, brevity):
     config = EveConfig(evidence=EvidenceConfig(brevity_tokens=brevity_tokens))
     (traced,) = trace([propose(span=FOUND.text, results=(FOUND,))], config.evidence, count_words)
-    judged = judge_triple(traced, [1.0, 0.0, 0.0], Support(1.0, 0.5, 2), config)
+    tried = structs.replace(traced, support=Support(1.0, 0.5, 2), num_right=1, num_attempts=3)
+    judged = judge_triple(tried, config)
     # Half of the value, and all the difficulty there is: one of three right.
     expected = {"value": 0.25, "difficulty": 1.0, "brevity": brevity, "format": judged.reward.format}
     assert {name: getattr(judged.reward, name) for name in expected} == pytest.approx(expected)
@@ -152,7 +153,7 @@ def test_a_short_span_earns_as_much_as_the_length_that_was_set_allows(brevity_to
 @pytest.mark.parametrize("cluster", [-1, 0, 3])
 def test_the_cluster_that_was_chosen_is_stored_and_the_first_is_one(cluster):
     (traced,) = trace([propose(span=FOUND.text, results=(FOUND,))], EvidenceConfig(), count_words)
-    measured = judge_triple(traced, [1.0, 0.0], None, EveConfig(), cluster).measured()
+    measured = judge_triple(structs.replace(traced, cluster=cluster), EveConfig()).measured()
     assert measured.get("selector/cluster", -1) == cluster
 
 

@@ -665,8 +665,8 @@ def test_the_reward_is_the_gate_times_the_difficulty_and_never_below_zero(num_at
     right = data.draw(strategies.lists(strategies.booleans(), min_size=num_attempts, max_size=num_attempts))
     passed = data.draw(strategies.booleans())
     config = make_reward()
-    proposed = Proposed(None, FormatScore(1.0, 1.0, 1.0, passed, 1.0), None)
-    reward = judge_proposal(proposed, [float(one) for one in right], config).reward
+    proposed = Proposed(None, FormatScore(1.0, 1.0, 1.0, passed, 1.0), None, sum(right), num_attempts)
+    reward = judge_proposal(proposed, config).reward
     assert reward.total == passed * difficulty_reward(sum(right), num_attempts) >= 0
 
 

@@ -28,7 +28,7 @@ from quaere.training.solver_phase import (
 from quaere.training.step import Step, Validated
 
 QUESTIONS = [Question(f"q{number}", "Who?", ("Venn",)) for number in range(4)]
-UNVALIDATED = {"solver": Solver(ToolCallSolver()), "validation": ValidationSettings(questions=0), "seed": 0}
+UNVALIDATED = {"solver": Solver(ToolCallSolver()), "validation": ValidationSettings(questions=0)}
 
 
 class Alternating(Acting):

@@ -57,7 +57,7 @@ UNASKED = structs.replace(RIGHT, outcome=None, end="sequence_limit", turns=())
 
 
 def test_jobs_by_hand():
-    jobs = verification_jobs([CLAIM, structs.replace(CLAIM, id="c2", span="Halm.")], 2, "i0")
+    jobs = verification_jobs([CLAIM, structs.replace(CLAIM, id="c2", span="Halm.")], VerifierSettings(samples=2), "i0")
     assert [job.episode_id for job in jobs] == [
         f"i0-{claim}-{side}{number}" for claim in ("c1", "c2") for side in ("with", "without") for number in (0, 1)
     ]
@@ -65,7 +65,7 @@ def test_jobs_by_hand():
     assert {job.task.question.text for job in jobs} == {"Who built the bridge?"}
     assert jobs[0].task.question.answers == ("Venn",)
     assert [job.protocol.prefix(0, True) for job in jobs] == [""] * 8  # no turn is opened for the solver
-    assert verification_jobs([CLAIM], 1, "i0", guided=True)[0].protocol.prefix(0, True) == "<answer>"
+    assert verification_jobs([CLAIM], VerifierSettings(guided=True), "i0")[0].protocol.prefix(0, True) == "<answer>"
     assert VerifierSettings(turn_tokens=9).limits.max_turns == 1
 
 
@@ -199,7 +199,7 @@ async def test_teacher_forcing_by_hand():
     policy = TokenPolicy(Dear(tokenizer), Renderer(tokenizer))
     claim = structs.replace(CLAIM, answers=("Orsolya Venn of Halmgate", "Venn"))
     num_tokens = len(tokenizer.encode("Venn</answer>"))  # the shorter answer is the likelier one
-    (support,) = await score_supports(policy, [claim])
+    (support,) = await score_supports(policy, [claim], VerifierSettings())
     assert support.chance_with == pytest.approx(np.exp(-0.1 * num_tokens))
     assert support.chance_without == pytest.approx(np.exp(-0.3 * num_tokens))
     assert support.num_samples == 0
@@ -207,18 +207,18 @@ async def test_teacher_forcing_by_hand():
     assert [answer for _, answer in policy.sampler.scored] == ["Orsolya Venn of Halmgate</answer>", "Venn</answer>"] * 2
     assert all(prompt.endswith("<answer>") for prompt, _ in policy.sampler.scored)
     with pytest.raises(ValueError, match="claim c1 has no answer"):
-        await score_supports(policy, [structs.replace(CLAIM, answers=())])
+        await score_supports(policy, [structs.replace(CLAIM, answers=())], VerifierSettings())
 
 
 async def test_what_does_not_fit_is_not_verified_and_the_others_are():
     long = structs.replace(CLAIM, id="long", span="Venn " * 400)
-    found = await score_supports(DEAF, [CLAIM, long, CLAIM], sequence_tokens=300)
+    found = await score_supports(DEAF, [CLAIM, long, CLAIM], VerifierSettings(sequence_tokens=300))
     assert found[1] is None
     assert found[0] == found[2] != None  # noqa: E711
     rows = DEAF.renderer.opening(ClosedBook(span=CLAIM.span).opening(CLAIM.task))
     num_tokens = len(rows) + len(DEAF.sampler.tokenizer.encode("<answer>Venn</answer>", add_special_tokens=False))
-    assert await score_supports(DEAF, [CLAIM], sequence_tokens=num_tokens) == found[:1]  # it just fits
-    assert await score_supports(DEAF, [CLAIM], sequence_tokens=num_tokens - 1) == [None]
+    for longest, expected in ((num_tokens, found[:1]), (num_tokens - 1, [None])):  # the first just fits
+        assert await score_supports(DEAF, [CLAIM], VerifierSettings(sequence_tokens=longest)) == expected
     sampled = await verify_claims(DEAF, [CLAIM, long], VerifierSettings(sequence_tokens=300, samples=2))
     assert sampled == [Support(1.0, 1.0, 2), None]
 
@@ -240,7 +240,7 @@ async def test_log_probs_that_are_no_numbers_are_refused():
             return [[float("nan")] * len(ids) for ids in sequences]
 
     with pytest.raises(SamplingFailed, match="log-probs are NaN"):
-        await score_supports(TokenPolicy(Broken(tiny.tokenizer()), DEAF.renderer), [CLAIM])
+        await score_supports(TokenPolicy(Broken(tiny.tokenizer()), DEAF.renderer), [CLAIM], VerifierSettings())
 
 
 # "Venn" is how another answer begins: only its closing tag tells them apart.
@@ -274,12 +274,12 @@ def taught_policy():
 @pytest.mark.parametrize("num", [50, pytest.param(250, marks=pytest.mark.slow)])
 async def test_teacher_forced_chances_are_the_frequencies_of_sampling(num):
     policy = taught_policy()
-    limits = VerifierSettings(turn_tokens=12).limits
+    settings = VerifierSettings(samples=num, turn_tokens=12, guided=True)
     try:
-        jobs = verification_jobs([CLAIM], num, "v", guided=True)
+        jobs, limits = verification_jobs([CLAIM], settings, "v"), settings.limits
         episodes = [one async for one in run_many(policy, jobs, NoSearcher(), limits, seed=1, concurrency=64)]
         claims = [structs.replace(CLAIM, id=answer, answers=(answer,)) for answer in WITH]
-        forced = await score_supports(policy, claims, guided=True)
+        forced = await score_supports(policy, claims, settings)
     finally:
         await policy.stop()
     assert sum(support.chance_with for support in forced) <= 1

@@ -362,18 +362,18 @@ async def open_agent(
     notes, load_here = _find_model(model, {**engine, "max_rows": max_rows, "interactive": True, "report": on_note})
     is_small = not isinstance(model, Run) and needs_guide(str(model))
     protocol, limits = choose_solver(notes, needs_guide=is_small, closed_book=closed_book, **asked)
-    default = 0.0 if closed_book else notes.min_overlap
+    if min_overlap is None:
+        min_overlap = 0.0 if closed_book else notes.min_overlap
     on_note(f"loading {model.path.name if isinstance(model, Run) else model}")
-    overlap = default if min_overlap is None else min_overlap
-    sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
     policy = (load or load_here)()
     try:
         least = least_confidence(min_confidence, attempts, policy)
     except BadInput:
         await policy.stop()
         raise
-    sampling |= {"attempts": attempts, "min_confidence": least}
-    return OpenAgent(policy, searcher, protocol, limits, notes, overlap, **sampling)
+    return OpenAgent(
+        policy, searcher, protocol, limits, notes, min_overlap, temperature, seed, max_rows, attempts, least
+    )
 
 
 def least_confidence(given: float | None, attempts: int, policy: Policy) -> float:
@@ -440,6 +440,8 @@ def choose_solver(
         said = f"{dialect} searches, but a closed book has no documents"
         raise BadInput(said, hint=f"leave out the dialect, or take {' or '.join(FROM_MEMORY)}")
     name = dialect or notes.dialect or "tool-call"
+    if evidence is None:
+        evidence = notes.evidence  # a small model that was not taught to quote would often fail to answer at all
     if guided is None:
         guided = needs_guide and (name in ("tool-call", "direct") or closed_book)
     allowed = structs.replace(trained_limits(name, notes) or usual(name), **limits)
@@ -447,8 +449,7 @@ def choose_solver(
         if abstention:
             said = "a model that answers from memory cannot say that the documents do not answer"
             raise BadInput(said, hint="leave out --abstention, or search an index")
-        cited, thinks = wants_evidence(evidence, notes), name == "cot"
-        asking = find_dialect("closed-book", "verifier").open(guided=guided, evidence=cited, thinks=thinks)
+        asking = find_dialect("closed-book", "verifier").open(guided=guided, evidence=evidence, thinks=name == "cot")
         return asking, structs.replace(allowed, max_turns=1)
     check_turns(name, allowed, turns_option)
     if abstention is None:
@@ -457,7 +458,7 @@ def choose_solver(
     opened = open_protocol(
         name,
         style=style or notes.style or "full",
-        evidence=wants_evidence(evidence, notes),
+        evidence=evidence,
         settings=notes.evaluation,
         guided=guided,
         abstention=abstention,
@@ -471,13 +472,3 @@ def trained_limits(dialect: str, notes: Notes) -> Limits | None:
     trained_limits("evalact", Notes(limits=Limits(max_turns=3), dialect="tool-call")) is None
     """
     return notes.limits if dialect == (notes.dialect or "tool-call") else None
-
-
-def wants_evidence(given: bool | None, notes: object) -> bool:
-    """True if evidence is asked for: as the user says, else if the model was taught to give it.
-
-    A model that was not taught to quote is not asked to: a small one would then often fail to answer at all.
-
-        wants_evidence(None, Notes(style="brief")) -> False
-    """
-    return bool(getattr(notes, "evidence", False)) if given is None else given

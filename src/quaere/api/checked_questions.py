@@ -86,7 +86,7 @@ def journal_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.unfinished")
 
 
-def _load(model: str, settings: WriterSettings, device: Literal["auto", "cpu", "cuda"], exact: bool = False) -> Policy:
+def _load(model: str, settings: WriterSettings, device: Literal["auto", "cpu", "cuda"], exact: bool) -> Policy:
     from quaere.rollout.policy import open_policy
 
     return open_policy(model, device=device, max_rows=settings.concurrency, mode="deterministic" if exact else "fast")

@@ -165,7 +165,7 @@ class ConfigOptions(Struct, frozen=True):
     settings: Mapping[str, object] = {}
     runs: str | Path | None = None
 
-    def load(self, recipe: Recipe, file: Path | None = None) -> Any:
+    def load(self, recipe: Recipe) -> Any:
         """The config: the preset, the file and the options, checked by the recipe's schema."""
         given: dict[str, object] = {"model": self.model, "index": self.index, "search_url": self.search}
         given |= {"solver.dialect": self.dialect}
@@ -177,7 +177,7 @@ class ConfigOptions(Struct, frozen=True):
             recipe.schema,
             presets=recipe.presets,
             preset=self.preset,
-            file=file or self.file,
+            file=self.file,
             assignments=self.assignments,
             overrides=self.settings,
         )
@@ -343,7 +343,7 @@ def read_stopped(
         fingerprint = stored.info.settings["index_fingerprint"]
     if options.preset or options.file:
         raise BadInput("--resume uses the run's own config", hint="change single settings with --set K=V and --force")
-    config = options.load(found, file=path / "config.yaml")
+    config = structs.replace(options, file=path / "config.yaml").load(found)
     if found.takes_questions and config.questions != before.questions:
         raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
     if found.given(config) != found.given(before):

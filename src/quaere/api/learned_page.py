@@ -13,19 +13,15 @@ import hashlib
 import shlex
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from quaere import __version__
-from quaere.api.learned import compare_shares
+from quaere.api.learned import Learned, compare_shares
 from quaere.api.printing import as_json, between, count, format_duration
 from quaere.chat.terminal_text import printable
 from quaere.disk import write_file
 from quaere.evaluation.qa.scores import Evaluation
-
-if TYPE_CHECKING:
-    from quaere.api.learned import Learned
 
 
 def write_page(learned: Learned, path: Path) -> None:

@@ -132,11 +132,10 @@ class Learning:
         self.start = str(self.form) if plan.teaches_form else plan.model
         path = out / SECONDS
         self.seconds = read_json(path, dict[str, float]) if path.is_file() else {}
-        self.is_exact = plan.config(plan.model).engine.mode == "deterministic"
         self.stage = ""  # that is under way
         # When this call began it, up to when its time is stored, and when its agent was loaded.
         self.began_s = self.stored_s = self.opened_s = 0.0
-        self.store_also = _store_nothing  # what else of a stage a killed call must not lose
+        self.answered = Answered()  # by the first evaluation so far: it decides how many steps fit
 
     def finish(self, anyway: bool) -> Learned:
         """Do what is not done yet, stage by stage."""
@@ -153,7 +152,7 @@ class Learning:
         self._stage("before", self.out / "before.json", self._measure_start)
         self._reinforce()
         self._stage("after", self.out / "after.json", self._measure_end)
-        learned = self._export(self._collect(anyway), anyway)
+        learned = self._export(self._collect(anyway))
         write_page(learned, self.out / "report.html")
         write_file(self.out / REPORT, msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
         return learned
@@ -188,11 +187,12 @@ class Learning:
         self._progress(doing, done, total, stands)
 
     def store_time(self) -> None:
-        """Store the time of the stage until now, and what else its next call needs."""
+        """Store the time of the stage until now, and what the first evaluation has answered in it."""
         now_s = time.monotonic()
         self.add_seconds(self.stage, now_s - self.stored_s)
         self.stored_s = now_s
-        self.store_also()
+        if self.answered.num:
+            write_file(self.out / _ANSWERED, msgspec.json.encode(self.answered))
 
     def add_seconds(self, name: str, seconds: float) -> None:
         """Add to the time of a stage."""
@@ -239,7 +239,7 @@ class Learning:
                 "dropped": self.out / "dropped.jsonl",
                 "documents": documents,
                 "load": self._find_loader(model),
-                "exact": self.is_exact,
+                "exact": self.plan.is_exact,
             }
             settings = self.plan.writer_settings()
             written = write_checked(model, self.index, settings, **how, note=self.note, progress=progress)
@@ -319,24 +319,21 @@ class Learning:
         """The first evaluation, and the steps that fit into the time it leaves; both are stored once it is over."""
         timed, rows = self.out / _ANSWERED, self.plan.config(self.start).engine.max_rows
         earlier = read_json(timed, Answered) if timed.is_file() else Answered()  # by calls that were killed
-        answered_s: list[float] = []
+        self.answered, answered_s = earlier, list[float]()
 
         def progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
             answered_s.append(time.monotonic())
+            self.answered = earlier.add(self.opened_s, answered_s, rows)
             self.progress(doing, done, total, stands)
 
-        def find_answered() -> Answered:
-            return earlier.add(self.opened_s, answered_s, rows)
-
-        self.store_also = lambda: write_file(timed, msgspec.json.encode(find_answered()))
         before = self._measure(self.start, path.stem, progress)
         self.store_time()
-        self.store_also = _store_nothing
-        if (answered := find_answered()).num:
+        if self.answered.num:
             # The last evaluation takes as long as all calls of this one, and the training loads the model, too.
             planned_s = self.seconds[self.stage] + self.opened_s - self.began_s
             left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - planned_s
-            self._change_steps(fit_steps(self.plan, answered.episode_s, left_s), left_s)
+            self._change_steps(fit_steps(self.plan, self.answered.episode_s, left_s), left_s)
+        self.answered = Answered()
         timed.unlink(missing_ok=True)
         before.write(path)
 
@@ -358,9 +355,9 @@ class Learning:
         config = self.plan.config(self.start)
         limits = {name: getattr(config.solver.limits, name) for name in LimitOptions.__annotations__}
         engine = {"device": self.plan.machine.device, "max_rows": config.engine.max_rows}
-        engine |= {"deterministic": self.is_exact}
+        engine |= {"deterministic": self.plan.is_exact}
         stored = self.out / name
-        if self.is_exact and stored.exists():
+        if self.plan.is_exact and stored.exists():
             discard_folder(stored)  # the questions that are left would be batched differently
         asked = self._list_asked()
         num_hidden = sum(has_hidden_answer(question.id) for question in asked)
@@ -394,16 +391,15 @@ class Learning:
         """The questions to measure with: those held back, each a second time with its answer hidden."""
         return add_hidden([question.to_question() for question in self._read("held")])[0]
 
-    def _export(self, learned: Learned, anyway: bool) -> Learned:
+    def _export(self, learned: Learned) -> Learned:
         """Write the agent unless it is there; `agent.json` says which it is, as `anyway` exchanges it."""
-        choice, exported = self.out / _CHOICE, self._find_exported()
-        if exported is not None and not choice.is_file() and not anyway:  # an earlier version decided
-            return structs.replace(learned, is_trained=exported)
-        if exported == learned.is_trained:
+        choice, chosen = self.out / _CHOICE, {"trained": learned.is_trained}
+        if self.agent.exists() and choice.is_file() and read_json(choice, dict[str, bool]) == chosen:
             return learned
         if self.agent.exists() and (self.out / UPDATES).exists():
             said = f"{self.out} was updated since, so the agent of its first learning is no longer exchanged"
-            raise BadInput(said, hint=f"the command {'without' if anyway else 'with'} --anyway, or with --update")
+            other = "without" if learned.is_trained else "with"
+            raise BadInput(said, hint=f"the command {other} --anyway, or with --update")
         for name in (_CHOICE, REPORT):  # first: they must not speak of the next agent if this is killed
             (self.out / name).unlink(missing_ok=True)
         if self.agent.exists():
@@ -414,15 +410,8 @@ class Learning:
             else:
                 self.note(f"{learned.gain.verdict}: the agent is the model before reinforcement")
                 export_untrained(self.start, self._note_prompts(), self.agent)
-        write_file(choice, msgspec.json.encode({"trained": learned.is_trained}))
+        write_file(choice, msgspec.json.encode(chosen))
         return learned
-
-    def _find_exported(self) -> bool | None:
-        """True if the exported agent is the reinforced model, False if the start; None without a complete export."""
-        for name, key in ((_CHOICE, "trained"), (REPORT, "is_trained")) if self.agent.exists() else ():
-            if (path := self.out / name).is_file():
-                return bool(read_json(path, dict[str, Any]).get(key, True))
-        return None
 
     def _collect(self, anyway: bool) -> Learned:
         before, after = (Evaluation.read(self.out / f"{name}.json") for name in ("before", "after"))
@@ -441,10 +430,6 @@ class Learning:
             is_trained=anyway or gain.low > 0,
             **describe_questions(self._read("questions"), before, after),
         )
-
-
-def _store_nothing() -> None:
-    pass
 
 
 def _free_memory() -> None:

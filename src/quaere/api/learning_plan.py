@@ -99,16 +99,15 @@ class Plan(Asked, frozen=True, kw_only=True):
     machine: Machine
     num_measured: int = 0  # questions of an evaluation; 0: all that are held back
 
-    def config(self, model: str, index: str = "", questions: str | None = None) -> Any:
-        """The config of the training, with this model, index and file of questions to practise on."""
-        recipe = find_recipe(self.recipe)
-        return ConfigOptions(
-            model=model,
-            index=index,
-            questions=questions if recipe.takes_questions else None,
-            preset=self.preset,
-            settings=self.training_settings(questions),
-        ).load(recipe)
+    def config(self, model: str = "") -> Any:
+        """The config of the training, which begins with this model; by default the one that was asked for."""
+        options = ConfigOptions(model=model or self.model, preset=self.preset, settings=self.training_settings())
+        return options.load(find_recipe(self.recipe))
+
+    @property
+    def is_exact(self) -> bool:
+        """True if results repeat bit for bit, so that nothing may depend on the time."""
+        return bool(self.config().engine.mode == "deterministic")
 
     def training_settings(self, questions: str | None = None) -> dict[str, Any]:
         """Settings of the recipe: the plan's, overruled by those that were asked for."""
@@ -124,7 +123,7 @@ class Plan(Asked, frozen=True, kw_only=True):
 
     def form_settings(self) -> dict[str, Any]:
         """Settings of the warm-up that teaches the form; episodes have the limits of the training."""
-        limits = self.config(self.model).solver.limits
+        limits = self.config().solver.limits
         chosen = {name: getattr(limits, name) for name in ("max_turns", "topk", "turn_tokens", "sequence_tokens")}
         chosen |= {"tool_response_tokens": limits.tool_response_tokens, "micro_tokens": 4 * limits.sequence_tokens}
         chosen |= {"seed": self.seed, "device": self.machine.device, "episodes": self.episodes}
@@ -134,7 +133,7 @@ class Plan(Asked, frozen=True, kw_only=True):
 
     def writer_settings(self) -> WriterSettings:
         """Settings of the question writer."""
-        rows = self.config(self.model).engine.max_rows
+        rows = self.config().engine.max_rows
         given = settings_of(self.settings, WRITER)
         chosen = {"drafts": self.drafts, "minutes": self.writer_minutes, "seed": self.seed, "concurrency": rows}
         return WriterSettings(**chosen | given)
@@ -158,7 +157,7 @@ class Plan(Asked, frozen=True, kw_only=True):
         well.
         """
         is_measured = self.trainer == "local" and find_recipe(self.recipe).takes_questions
-        is_fixed = "solver.steps" in self.settings or self.config(self.model).engine.mode == "deterministic"
+        is_fixed = "solver.steps" in self.settings or self.is_exact
         return is_measured and not is_fixed
 
     @property
@@ -166,14 +165,11 @@ class Plan(Asked, frozen=True, kw_only=True):
         """Seconds that all stages are expected to take; form and evaluations have their shares of the minutes."""
         shares = _MEASURING + (_TEACHING if self.teaches_form else 0.0)
         written = 0.0 if self.questions else self.writer_minutes or _WRITING * self.minutes
-        return (
-            60 * (written + shares * self.minutes)
-            + count_steps(self.config(self.model), self.steps) * self.machine.step_s
-        )
+        return 60 * (written + shares * self.minutes) + count_steps(self.config(), self.steps) * self.machine.step_s
 
     def describe(self) -> list[tuple[str, str]]:
         """The stages in counts, then what they cost: lines of a name and a text."""
-        machine, solver = self.machine, self.config(self.model).solver
+        machine, solver = self.machine, self.config().solver
         within = f" in {self.writer_minutes:.3g} minutes" if self.writer_minutes else ""
         memory = f" of {machine.memory_gib:.1f}" if machine.memory_gib else ""
         written = f"those of {self.questions}" if self.questions else f"at most {self.drafts:,} drafts{within}, checked"
@@ -268,7 +264,7 @@ def make_plan(asked: Asked, out: Path) -> Plan:
         steps=own.get("solver.steps", _MOST_STEPS),
         machine=machine,
     )
-    if "minutes" not in writer and plan.config(plan.model).engine.mode == "deterministic":
+    if "minutes" not in writer and plan.is_exact:
         plan = structs.replace(plan, writer_minutes=0.0)  # the questions must not depend on the time
     plan.writer_settings().check()
     _check_trainer(plan)
@@ -279,7 +275,7 @@ def make_plan(asked: Asked, out: Path) -> Plan:
     plan = structs.replace(plan, machine=_estimate(plan, recipe, asked.command(out)))
     if "solver.steps" in own:
         return plan
-    first, least_steps = (count_steps(plan.config(plan.model), num) for num in (0, _LEAST_STEPS))
+    first, least_steps = (count_steps(plan.config(), num) for num in (0, _LEAST_STEPS))
     per_step = (least_steps - first) / _LEAST_STEPS
     steps = max(0, int((_REINFORCING * asked.minutes * 60 / plan.machine.step_s - first) / per_step))
     if steps < _LEAST_STEPS:
@@ -319,7 +315,7 @@ def fit_steps(plan: Plan, episode_s: float, left_s: float) -> Plan:
     """The plan with as many steps as the seconds that are left have room for, by the measured time of an episode."""
     if not plan.fits_steps:
         return plan
-    config = plan.config(plan.model)
+    config = plan.config()
     step_s = episode_s * config.solver.num_samples * _STEP_PER_SAMPLING[plan.machine.device]
     steps = max(_LEAST_STEPS, min(_MOST_STEPS, int(left_s / step_s)))
     return structs.replace(plan, steps=steps, machine=structs.replace(plan.machine, step_s=round(step_s, 2)))
@@ -367,7 +363,7 @@ def _check_trainer(plan: Plan) -> None:
     """Raise BadInput if the trainer cannot be used: it trains adapters of a model that it serves, from their start."""
     from quaere.training.run_setup import check_trainer
 
-    check_trainer(plan.config(plan.model))
+    check_trainer(plan.config())
     if plan.trainer != "local" and plan.teaches_form:
         raise BadInput(
             f"a trainer reinforces a model that was taught the form of {plan.recipe}, and {plan.model} was not",
@@ -381,7 +377,7 @@ def _estimate(plan: Plan, recipe: Recipe, command: str) -> Machine:
     from quaere.policies.catalogue import needs_guide, resolve_model
     from quaere.training.estimate import estimate_run
 
-    machine, config = plan.machine, plan.config(plan.model)
+    machine, config = plan.machine, plan.config()
     found = estimate_run(
         resolve_model(plan.model).path,
         adapter=config.adapter,

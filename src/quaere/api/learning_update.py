@@ -182,14 +182,13 @@ def plan_update(plan: Plan, changed: ChangedDocuments, out: Path, index: Path, c
     share = min(1 / _SHARE, len(changed.readable) / max(1, changed.num_documents))
     settings: dict[str, Any] = {name: value for name, value in plan.settings.items() if name not in _PLANNED}
     if not find_recipe(plan.recipe).takes_questions:  # it writes its own
-        config = plan.config(plan.model)
+        config = plan.config()
         for name in ("proposer.steps", "generation.candidates"):
             if num := attrgetter(name)(config):
                 settings[name] = max(1, num // _SHARE)
     steps = max(1, plan.steps // _SHARE)
     left_s = cost.total_s / _TIME_SHARE - share * cost.writing_s - steps * cost.step_s
     num_measured = max(_LEAST_MEASURED, int(left_s / cost.question_s))
-    is_exact = plan.config(plan.model).engine.mode == "deterministic"
     return structs.replace(
         plan,
         sources=(str(index),),
@@ -202,7 +201,7 @@ def plan_update(plan: Plan, changed: ChangedDocuments, out: Path, index: Path, c
         writer_minutes=plan.writer_minutes / _SHARE,
         steps=steps,
         machine=structs.replace(plan.machine, step_s=round(cost.step_s, 2)),
-        num_measured=0 if is_exact else num_measured,
+        num_measured=0 if plan.is_exact else num_measured,
     )
 
 
@@ -263,7 +262,7 @@ class _Refresh(Learning):
         questions = read_checked(self.earlier / "questions.jsonl")
         how: dict[str, Any] = {"model": self.writer, "index": self.index, "note": self.note}
         how |= {"settings": self.plan.writer_settings(), "device": self.plan.machine.device}
-        how["exact"] = self.is_exact
+        how["exact"] = self.plan.is_exact
         found = run_in_thread(lambda check: recheck_questions(questions, self.changed.touched, **how))
         num_checked = len(found.checked) + len(found.retired)
         self.note(f"{count(num_checked, 'question')} checked again, {len(found.retired)} retired")
@@ -324,7 +323,7 @@ class _Refresh(Learning):
     def _measure_start(self, path: Path) -> None:
         """Measure the old agent, and reduce the planned steps to those that fit into the time that is left."""
         before = self._measure(self.start, path.stem, known=self._recall())
-        if not self.is_exact:
+        if not self.plan.is_exact:
             self.store_time()
             left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - len(before.questions) * self.cost.question_s
             self._change_steps(fit_update(self.plan, self.cost, left_s), left_s)
@@ -334,7 +333,7 @@ class _Refresh(Learning):
         """The episodes of the agent's last evaluation; a deterministic one cannot be taken from another batch."""
         is_trained = read_json(self.earlier / REPORT, _Outcome).is_trained
         stored = self.earlier / ("after" if is_trained else "before")
-        if self.is_exact or not stored.is_dir():
+        if self.plan.is_exact or not stored.is_dir():
             return []
         with Run.open(stored) as run:
             return list(run.episodes())
@@ -373,7 +372,7 @@ class _Refresh(Learning):
             self.note(f"{lost}: the agent stays as it is")
         return structs.replace(learned, update=found, is_trained=is_taken)
 
-    def _export(self, learned: Learned, anyway: bool) -> Learned:
+    def _export(self, learned: Learned) -> Learned:
         """Exchange the agent for the new one at once, if it is taken."""
         if not learned.is_trained:
             return learned

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.api.evaluation import ABSTENTION_HEAD, abstention_cells
+from quaere.api.evaluation_table import ABSTENTION_HEAD, abstention_cells
 from quaere.api.printing import as_json, between, count, plain_table, wide_console
 from quaere.chat.terminal_text import printable
 from quaere.disk import write_file

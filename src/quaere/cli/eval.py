@@ -345,7 +345,7 @@ async def _open_judge(args: argparse.Namespace, held: AsyncExitStack) -> tuple[J
 
 
 def _show(args: argparse.Namespace, evaluation: Scored, others: list[Scored], stored: Run | None = None) -> None:
-    from quaere.api.evaluation import print_json, print_results
+    from quaere.api.evaluation_table import print_json, print_results
 
     arms = _compare_arms(args, [*others, evaluation])
     (print_json if args.json else print_results)(evaluation, others, stored, arms)

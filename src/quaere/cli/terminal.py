@@ -43,9 +43,9 @@ def open_console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False)
 
 
-def note_line(line: str, style: str = "dim") -> None:
+def note_line(line: str) -> None:
     """Print a dim line to stderr: what is loaded, downloaded or begun."""
-    open_console(stderr=True).print(line, style=style, markup=False)
+    open_console(stderr=True).print(line, style="dim", markup=False)
 
 
 def show_warnings() -> None:

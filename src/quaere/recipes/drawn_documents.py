@@ -4,7 +4,6 @@ Documents(index, ProposerConfig(held_back="held.jsonl")).draw(range(64), seed=7,
 -> [ProposeTask("i0p-000000", Passage(...), hops=2), ...]
 """
 
-import itertools
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from quaere.chat.spans import shown_passages
 from quaere.errors import BadInput
 from quaere.recipes.passage_clusters import Mask
 from quaere.recipes.selector import Choice, Selector
-from quaere.records import Passage, ProposeTask
+from quaere.records import Passage, ProposeTask, Question
 from quaere.rewards.answers import contains, normalise_answer
 from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
@@ -52,10 +51,11 @@ class Documents:
     def __init__(
         self, passages: Passages, config: ProposerConfig, among: Mask | None = None, selector: Selector | None = None
     ) -> None:
-        self.held = list_held(config.held_back)
-        asked = read_questions(config.held_back) if config.held_back else []
-        contents = (find_contents(one.text, [span.text for span in one.evidence]) for one in asked)
-        self._known = Contents(itertools.chain.from_iterable(contents))
+        asked = read_held(config.held_back)
+        self.held = list_held(asked)
+        self._known = Contents(
+            text for one in asked for text in find_contents(one.text, [span.text for span in one.evidence])
+        )
         if self.held:
             among = leave_out(passages, self.held, among)
         self._passages, self._config, self._among, self._selector = passages, config, among, selector
@@ -98,17 +98,18 @@ class Documents:
         )
 
 
-def list_held(questions: str) -> frozenset[str]:
-    """The ids of the documents that the questions of a file are about; none without a file.
+def read_held(file: str) -> list[Question]:
+    """The questions of a file that are held back; none without a file. BadInput if none names its documents."""
+    asked = read_questions(file) if file else []
+    if asked and not list_held(asked):
+        raise BadInput(f"{file}: no question names its documents", hint='they are in "evidence" or "gold_ids"')
+    return asked
 
-    Raises BadInput if it is known of no question which documents it is about.
-    """
-    asked = read_questions(questions) if questions else []
-    spans = ((one, [span.doc_id for span in one.evidence] or list(one.gold_ids)) for one in asked)
-    held = frozenset(name for one, proven_by in spans for name in find_documents(one.id, proven_by))
-    if asked and not held:
-        raise BadInput(f"{questions}: no question names its documents", hint='they are in "evidence" or "gold_ids"')
-    return held
+
+def list_held(questions: Sequence[Question]) -> frozenset[str]:
+    """The ids of the documents that the questions are about."""
+    spans = ((one, [span.doc_id for span in one.evidence] or list(one.gold_ids)) for one in questions)
+    return frozenset(name for one, proven_by in spans for name in find_documents(one.id, proven_by))
 
 
 def leave_out(passages: Passages, held: Collection[str], among: Mask | None) -> Mask:

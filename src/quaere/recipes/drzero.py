@@ -31,9 +31,9 @@ from quaere.dialects.registry import find_dialect
 from quaere.dialects.roles import Solver
 from quaere.endpoint import parse_endpoint
 from quaere.policies.catalogue import resolve_model
-from quaere.recipes.drawn_documents import Documents, list_held
+from quaere.recipes.drawn_documents import Documents, read_held
 from quaere.recipes.registry import Recipe
-from quaere.records import Candidate, DropReason, ProposeTask
+from quaere.records import Candidate, DropReason, Episode, ProposeTask
 from quaere.rewards.proposer import proposer_reward
 from quaere.runs import Run
 from quaere.search.searcher import Searcher, Without
@@ -129,21 +129,17 @@ PRESETS: dict[str, dict[str, object]] = {
 # --------------------------------------------------------------------------------------------------------------- reward
 
 
-def judge_proposal(proposed: Proposed, rights: Sequence[float], config: ProposerConfig, num_easy: int = 0) -> Proposed:
-    """A proposal with its reward (Eq. 4). An invalid proposal is not attempted and earns its format part alone.
-
-    `num_easy` attempts were right with too few searches.
-    """
-    num_right, num_attempts = int(sum(rights)), len(rights)
+def judge_proposal(proposed: Proposed, config: ProposerConfig) -> Proposed:
+    """A proposal with its reward (Eq. 4). An invalid proposal is not attempted and earns its format part alone."""
     reward = proposer_reward(
         proposed.score,
-        num_right,
-        max(2, num_attempts),  # an unattempted proposal has no right attempt; the reward needs a number of at least 2
-        num_easy=num_easy,
+        proposed.num_right,
+        max(2, proposed.num_attempts),  # one that is not attempted has no right attempt; the reward needs 2 or more
+        num_easy=proposed.num_easy,
         shape=config.reward.shape,
         format_weight=config.reward.format_weight,
     )
-    return structs.replace(proposed, num_right=num_right, num_attempts=num_attempts, reward=reward)
+    return structs.replace(proposed, reward=reward)
 
 
 # ------------------------------------------------------------------------------------------------------------- the loop
@@ -236,7 +232,6 @@ class DrZero:
             solver=self.paid_solver(curriculum),
             questions=[candidate.to_question() for candidate in curriculum],
             validation=config.validation,
-            seed=config.seed,
             also=measure_verdicts(kept, curriculum),
         )
 
@@ -260,12 +255,11 @@ class DrZero:
         config = self.config.proposer
         asked = [proposed.question for proposed in proposals]
         attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
-        judged = []
-        for proposed, group in zip(proposals, attempts, strict=True):
-            if can_be_judged(proposed, group):
-                needed = config.reward.min_searches(proposed.task.hops)
-                judged.append(judge_proposal(proposed, rights(group, needed), config, count_easy(group, needed)))
-        return judged
+        return [
+            judge_proposal(self.count_attempts(proposed, group), config)
+            for proposed, group in zip(proposals, attempts, strict=True)
+            if can_be_judged(proposed, group)
+        ]
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
         """The proposals as candidates of the curriculum: kept, or dropped with a reason."""
@@ -286,15 +280,21 @@ class DrZero:
             judge_form(item, seen, config.max_words) or ("duplicate" if self.second.repeats_held(item) else "")
             for item in proposals
         ]
-        tried = [None if reason else item.question for item, reason in zip(proposals, reasons, strict=True)]
-        attempts = await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits)
+        asked = [None if reason else item.question for item, reason in zip(proposals, reasons, strict=True)]
+        attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
         screened = []
         for proposed, reason, group in zip(proposals, reasons, attempts, strict=True):
-            needed = self.config.proposer.reward.min_searches(proposed.task.hops)
-            num_right, num_easy = int(sum(rights(group, needed))), count_easy(group, needed)
-            found = reason or (judge_attempts(num_right, len(group), num_easy) if config.attempts else "")
-            screened.append((structs.replace(proposed, num_right=num_right, num_attempts=len(group)), found))
+            tried = self.count_attempts(proposed, group)
+            if config.attempts and not reason:
+                reason = judge_attempts(tried.num_right, tried.num_attempts, tried.num_easy)
+            screened.append((tried, reason))
         return screened
+
+    def count_attempts(self, proposed: Proposed, group: Sequence[Episode]) -> Proposed:
+        """The proposal with the number of the solver's attempts, and of those that were right."""
+        needed = self.config.proposer.reward.min_searches(proposed.task.hops)
+        num_right, num_easy = int(sum(rights(group, needed))), count_easy(group, needed)
+        return structs.replace(proposed, num_right=num_right, num_attempts=len(group), num_easy=num_easy)
 
     def record(self, step: Step, proposed: Proposed, reason: DropReason) -> Candidate:
         """The proposal as a candidate of the curriculum; its episode is stored unless one of its searches failed."""
@@ -333,7 +333,7 @@ async def train(config: SelfPlayConfig, store: Run, reporter: Reporter, loop: ty
 def check(config: SelfPlayConfig, recipe: str = "drzero") -> None:
     """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_self_play(config)
-    list_held(config.proposer.held_back)
+    read_held(config.proposer.held_back)
     if recipe != "drzero":
         refuse_hardening(config, recipe)
     if config.proposer.is_hardening and (examiner := config.proposer.hardening.examiner):

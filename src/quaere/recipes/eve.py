@@ -37,7 +37,7 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects.roles import Solver
 from quaere.errors import BadInput
 from quaere.recipes import drzero
-from quaere.recipes.drawn_documents import Documents, Shard, find_passages, list_held, split_documents
+from quaere.recipes.drawn_documents import Documents, Shard, find_passages, read_held, split_documents
 from quaere.recipes.drzero import DrZero
 from quaere.recipes.passage_clusters import embed_index, sklearn_missing
 from quaere.recipes.registry import Recipe
@@ -63,7 +63,7 @@ from quaere.training.evidence import (
 )
 from quaere.training.progress import Reporter
 from quaere.training.proposals import Proposed, ProposerConfig, RewardConfig, can_be_judged
-from quaere.training.rollouts import Passages, count_easy, rights
+from quaere.training.rollouts import Passages
 from quaere.training.run_setup import Opened, check_openable, open_run
 from quaere.training.self_play import (
     ROLES,
@@ -191,7 +191,7 @@ PRESETS: dict[str, dict[str, object]] = {
 def check_config(config: EveConfig) -> None:
     """Raise `BadInput` for values out of bounds and for values that contradict each other."""
     check_self_play(config)
-    list_held(config.proposer.held_back)
+    read_held(config.proposer.held_back)
     refuse_hardening(config, "eve")
     config.verifier.check()
     config.selector.check()
@@ -210,38 +210,25 @@ def check_config(config: EveConfig) -> None:
 # -------------------------------------------------------------------------------------------------------------- rewards
 
 
-def judge_triple(
-    proposed: Proposed,
-    rights: Sequence[float],
-    support: Support | None,
-    config: EveConfig,
-    cluster: int = -1,
-    num_easy: int = 0,
-) -> Proposed:
-    """A proposal with its reward (Eq. 16 to 18).
-
-    An invalid proposal is not attempted and earns its format part alone. `num_easy` attempts were right with too few
-    searches.
-    """
+def judge_triple(proposed: Proposed, config: EveConfig) -> Proposed:
+    """A proposal with its reward (Eq. 16 to 18). An invalid one is not attempted and earns its format part alone."""
     evidence, reward_config = config.evidence, config.proposer.reward
-    num_right, num_attempts = int(sum(rights)), len(rights)
     reward = triple_reward(
         proposed.score,
-        num_right,
-        max(2, num_attempts),  # an unattempted proposal has no right attempt; the reward needs a number of at least 2
-        value=support.value if support else 0.0,
+        proposed.num_right,
+        max(2, proposed.num_attempts),  # one that is not attempted has no right attempt; the reward needs 2 or more
+        value=proposed.support.value if proposed.support else 0.0,
         num_span_tokens=proposed.triple.num_span_tokens,
         is_verbatim=proposed.is_verbatim,
         evidence_check=evidence.check,
         value_weight=evidence.value_weight,
         brevity_weight=evidence.brevity_weight,
         brevity_tokens=evidence.brevity_tokens,
-        num_easy=num_easy,
+        num_easy=proposed.num_easy,
         shape=reward_config.shape,
         format_weight=reward_config.format_weight,
     )
-    tried = {"num_right": num_right, "num_attempts": num_attempts}
-    return structs.replace(proposed, **tried, reward=reward, support=support, cluster=cluster)
+    return structs.replace(proposed, reward=reward)
 
 
 def pay_cited_answer(
@@ -372,11 +359,10 @@ class Eve(DrZero):
 
     def judge_traced(self, traced: Proposed, group: list[Episode], support: Support | None) -> Proposed:
         """The proposal with its reward, by the solver's attempts (`group`) and the verifier's result (`support`)."""
-        choice = self.first.chosen.get(traced.task.id)
-        needed = self.config.proposer.reward.min_searches(traced.task.hops)
         traced = hear(traced, support, self.config.evidence)
-        cluster, num_easy = choice.cluster if choice else -1, count_easy(group, needed)
-        return judge_triple(traced, rights(group, needed), support, self.config, cluster, num_easy)
+        if choice := self.first.chosen.get(traced.task.id):
+            traced = structs.replace(traced, cluster=choice.cluster)
+        return judge_triple(self.count_attempts(traced, group), self.config)
 
     def decide(self, step: Step, traced: Proposed, reason: DropReason, support: Support | None) -> Candidate:
         """The proposal as a candidate of the curriculum, kept or dropped, after the verifier's result (`support`)."""

@@ -306,10 +306,10 @@ class Hardening(DrZero):
                 self.stage,
                 self.asking,
                 self.limits,
+                [fact.question for fact in self._pool(iteration)],
                 seen,
                 attempts=num_attempts,
                 max_words=self.config.generation.max_words,
-                questions=[fact.question for fact in self._pool(iteration)],
             )
             kept = sum(candidate.kept for candidate in step.candidates)
             step.metrics["facts/sometimes"] = kept / max(1, len(step.candidates))

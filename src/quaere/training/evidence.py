@@ -7,9 +7,10 @@ differ only by the span. Three forms:
     teacher_forced   the probability of the answer's tokens by one forward pass; nothing is sampled
     hosted           sampled, by a frozen model behind an OpenAI-compatible endpoint instead of the solver
 
-    jobs = verification_jobs(claims, 5, "i0-p3")
-    played = await actors.play("solver", jobs, NoSearcher(), VerifierSettings().limits, seed=7)
-    read_supports(played.episodes, 5) -> [Support(chance_with=0.8, chance_without=0.2, num_samples=5), None]
+    jobs = verification_jobs(claims, settings, "i0-p3")
+    played = await actors.play("solver", jobs, NoSearcher(), settings.limits, seed=7)
+    read_supports(played.episodes, settings.samples)
+    -> [Support(chance_with=0.8, chance_without=0.2, num_samples=5), None]
 """
 
 from __future__ import annotations
@@ -221,17 +222,17 @@ def open_hosted(settings: VerifierSettings) -> ChatPolicy:
 # ------------------------------------------------------------------------------------------------------------ sampled
 
 
-def verification_jobs(claims: Sequence[Claim], num_samples: int, name: str, *, guided: bool = False) -> list[Job]:
-    """Per claim, `num_samples` episodes with its span, then as many without; those of one claim are adjacent.
+def verification_jobs(claims: Sequence[Claim], settings: VerifierSettings, name: str) -> list[Job]:
+    """Per claim, `samples` episodes with its span, then as many without; those of one claim are adjacent.
 
-    verification_jobs([claim], 5, "i0-p3")[7].episode_id == "i0-p3-i0-000017-without2"
+    verification_jobs([claim], VerifierSettings(samples=5), "i0-p3")[7].episode_id == "i0-p3-i0-000017-without2"
     """
     ask = find_dialect("closed-book", "verifier").open
     return [
-        Job(ask(guided=guided, span=span), claim.task, f"{name}-{claim.id}-{side}{number}")
+        Job(ask(guided=settings.guided, span=span), claim.task, f"{name}-{claim.id}-{side}{number}")
         for claim in claims
         for side, span in (("with", claim.span), ("without", ""))
-        for number in range(num_samples)
+        for number in range(settings.samples)
     ]
 
 
@@ -267,7 +268,7 @@ def _read_support(episodes: Sequence[Episode], num_samples: int) -> Support | No
 
 
 async def score_supports(
-    policy: TokenPolicy, claims: Sequence[Claim], *, guided: bool = False, sequence_tokens: int = 3072
+    policy: TokenPolicy, claims: Sequence[Claim], settings: VerifierSettings
 ) -> list[Support | None]:
     """Probability of each claim's answer with its span and without, from the policy's log-probs.
 
@@ -276,8 +277,8 @@ async def score_supports(
     accepted answers the most likely counts. Spellings that exact match would accept as well are not included. None if a
     sequence exceeds `sequence_tokens`.
     """
-    forced = [_force_answers(policy, claim, guided) for claim in claims]
-    fits = [all(len(token_ids) <= sequence_tokens for token_ids, _ in rows) for rows in forced]
+    forced = [_force_answers(policy, claim, settings.guided) for claim in claims]
+    fits = [all(len(token_ids) <= settings.sequence_tokens for token_ids, _ in rows) for rows in forced]
     flat = [row for rows, fit in zip(forced, fits, strict=True) if fit for row in rows]
     scored = await policy.sampler.score_many([token_ids for token_ids, _ in flat], [start for _, start in flat])
     logprobs = (sum(row[start:]) for row, (_, start) in zip(scored, flat, strict=True))
@@ -361,16 +362,14 @@ async def _forced_supports(
         raise BadInput(f"{policy.name} returns no log-probs, so its answers cannot be teacher-forced")
     for first in range(0, len(claims), _CLAIMS_AT_ONCE):
         batch = claims[first : first + _CLAIMS_AT_ONCE]
-        for support in await score_supports(
-            policy, batch, guided=settings.guided, sequence_tokens=settings.sequence_tokens
-        ):
+        for support in await score_supports(policy, batch, settings):
             yield support
 
 
 async def _sampled_supports(
     policy: Policy, claims: Sequence[Claim], settings: VerifierSettings, name: str, seed: int, concurrency: int
 ) -> AsyncIterator[Support | None]:
-    jobs = verification_jobs(claims, settings.samples, name, guided=settings.guided)
+    jobs = verification_jobs(claims, settings, name)
     params = SamplingParams(temperature=settings.temperature)
     group: list[Episode] = []
     failures: list[str] = []
@@ -430,9 +429,8 @@ class Verifier:
             return await verify_claims(self.scorer, claims, settings, name=step.name, seed=step.seed)
         if settings.form == "teacher_forced":
             self.stage.actors.become("solver")
-            policy, longest = self.stage.actors.policy, settings.sequence_tokens
-            return await score_supports(policy, claims, guided=settings.guided, sequence_tokens=longest)
-        jobs = verification_jobs(claims, settings.samples, step.name, guided=settings.guided)
+            return await score_supports(self.stage.actors.policy, claims, settings)
+        jobs = verification_jobs(claims, settings, step.name)
         params = SamplingParams(temperature=settings.temperature)
         played = await self.stage.play(
             step, "solver", jobs, settings.limits, searcher=NoSearcher(), name="verifier", params=params

@@ -1,7 +1,7 @@
 """Questions given to a run: all that it trains on, or the first of a curriculum to which a proposer adds its own.
 
     Run.create("runs/notes", "evolve", {}, files=copy_given("checked.jsonl"))
-    await take_given(step, training, stage, protocol, limits, seen, attempts=4)
+    await take_given(step, training, stage, protocol, limits, read_given(store), seen, attempts=4, max_words=50)
     await train_practice(config, store, reporter)
 
 The questions come from a file, from a data set of the hub, or from the curriculum of a run that wrote its own. A run
@@ -133,42 +133,25 @@ def read_given(store: Run) -> list[Question]:
     return read_questions(path) if path.exists() else []
 
 
-def count_given_steps(source: str, iteration: int, *, again: bool = False) -> int:
-    """Number of steps in which an iteration attempts the questions of `source`: 1 in the first, or `again` in each.
-
-    0 in the others, and without a source.
-    """
-    return int(bool(source) and (again or iteration == 0))
-
-
-def plan_given(source: str, again: bool = False) -> list[tuple[str, str]]:
-    """The line of a dry run about given questions; [] if there are none."""
-    if not source:
-        return []
-    which = "every" if again else "the first"
-    return [("given questions", f"{len(read_source(source))} join {which} iteration's curriculum")]
-
-
 async def take_given(
     step: Step,
     training: TrainingRun,
     stage: Stage,
     protocol: Protocol,
     limits: Limits,
+    questions: Sequence[Question],
     seen: set[str],
     *,
-    attempts: int = 0,
-    max_words: int = 0,
-    questions: Sequence[Question] | None = None,
+    attempts: int,
+    max_words: int,
 ) -> None:
-    """Add every given question, or these, to the step's candidates, with the reason if it is dropped.
+    """Add given questions to the step's candidates, with the reason if one is dropped.
 
     With `attempts`, the solver attempts each question, and those it never or always solves are dropped. `seen` is the
     set of normalised questions so far and is extended. Evidence is kept if it is in the documents verbatim; otherwise
     only its text is kept, as the span.
     """
-    questions, read = read_given(training.store) if questions is None else questions, training.read_document
-    made = [_make(question, step, seen, max_words, read) for question in questions]
+    made = [_make(question, step, seen, max_words, training.read_document) for question in questions]
     tried = [candidate.to_question() if candidate.kept else None for candidate in made]
     groups = await stage.attempt(step, protocol, tried, attempts, limits)
     for candidate, group in zip(made, groups, strict=True):
@@ -395,7 +378,6 @@ async def train_practice(
                 solver=solver,
                 questions=known,
                 validation=config.validation,
-                seed=config.seed,
             )
 
         await training.iterate(1, iterate)

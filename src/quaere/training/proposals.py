@@ -64,10 +64,10 @@ Attempts = Annotated[int, Meta(ge=2, extra={"why": "a question's difficulty is m
 class Proposed(Struct, frozen=True):
     """An episode of the proposer with its format score, and its question if the solver should attempt it.
 
-    The solver's attempts (`num_right` of `num_attempts`) and the reward follow in a recipe's `judge`. Where evidence is
-    asked for, `triple` is what the guards see, `evidence` the span's place in a text that was shown (None if it is not
-    verbatim), `refusals` are the guards that refuse it, and `support` is the verifier's result. `cluster` and
-    `question_type` are the choices of a corpus selector.
+    The solver's attempts (`num_right` of `num_attempts` were right, `num_easy` others only with too few searches) and
+    the reward follow in a recipe's `judge`. Where evidence is asked for, `triple` is what the guards see, `evidence`
+    the span's place in a text that was shown (None if it is not verbatim), `refusals` are the guards that refuse it,
+    and `support` is the verifier's result. `cluster` and `question_type` are the choices of a corpus selector.
 
         Proposed(episode=Episode(...), score=FormatScore(...), question=Question(id="i0-000001", text="Who ...?", ...))
     """
@@ -77,6 +77,7 @@ class Proposed(Struct, frozen=True):
     question: Question | None
     num_right: int = 0
     num_attempts: int = 0
+    num_easy: int = 0
     reward: ProposerReward = ProposerReward(0.0, 0.0, 0.0)
     triple: Triple = Triple("", "", "", 0, "", 1)
     evidence: Evidence | None = None

@@ -13,7 +13,7 @@ from quaere.rewards.answers import normalise_answer
 from quaere.rewards.proposer import FORMAT_WEIGHT
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeInt, PositiveInt
-from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, read_source, take_given
+from quaere.training.given import LARGE_GPU, read_given, read_source, take_given
 from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.proposals import GRPO_ROLLOUTS, ProposerConfig
 from quaere.training.rollouts import Stage
@@ -164,11 +164,15 @@ ROLES = ("proposer", "solver")
 def count_steps(config: SelfPlayConfig) -> int:
     """Number of steps of a run over all phases."""
     num_batches = count_batches(config.generation, config.proposer)
-    given, again = config.generation.given, config.generation.given_again
-    num_given = sum(count_given_steps(given, iteration, again=again) for iteration in range(config.iterations))
+    num_given = sum(count_given_steps(config.generation, iteration) for iteration in range(config.iterations))
     if config.proposer.is_hardening:
         num_given = config.iterations if config.proposer.hardening.attempts else 0
     return num_given + config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
+
+
+def count_given_steps(generation: GenerationConfig, iteration: int) -> int:
+    """Number of generation steps in which an iteration attempts given questions: 1 where they are taken, else 0."""
+    return int(bool(generation.given) and (generation.given_again or iteration == 0))
 
 
 def count_batches(generation: GenerationConfig, proposer: ProposerConfig) -> int:
@@ -215,12 +219,13 @@ async def generation_steps(
     """
     generation, proposer = config.generation, config.proposer
     total, size = count_documents(generation, proposer), documents_a_batch(generation)
-    num_given = count_given_steps(generation.given, iteration, again=generation.given_again)
+    num_given = count_given_steps(generation, iteration)
     num_steps = num_given + count_batches(generation, proposer)
     for step in training.steps(iteration, "generation", num_steps):
         if step.number < num_given:
-            attempts, words, limits = generation.attempts, generation.max_words, config.solver.limits
-            await take_given(step, training, stage, solver, limits, seen, attempts=attempts, max_words=words)
+            given, limits = read_given(training.store), config.solver.limits
+            how = {"attempts": generation.attempts, "max_words": generation.max_words}
+            await take_given(step, training, stage, solver, limits, given, seen, **how)
         else:
             first = (step.number - num_given) * size
             yield step, range(first, min(total, first + size))
@@ -255,12 +260,12 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
     samples = f", each the best of {generation.samples} samples" if generation.samples > 1 else ""
     tries = f"{samples}, {generation.attempts} attempts at each" if generation.attempts else samples
     solver_tokens = solver.batch * solver.attempts * solver.limits.sequence_tokens
-    given = (
-        proposer.hardening.plan(generation.given)
-        if proposer.is_hardening
-        else plan_given(generation.given, generation.given_again)
-    )
-    most = candidates + (len(read_source(generation.given)) if generation.given else 0)  # of an iteration's curriculum
+    num_given = len(read_source(generation.given)) if generation.given else 0
+    joined = f"{num_given} join {'every' if generation.given_again else 'the first'} iteration's curriculum"
+    given = [("given questions", joined)] if generation.given else []
+    if proposer.is_hardening:
+        given = proposer.hardening.plan(generation.given)
+    most = candidates + num_given  # of an iteration's curriculum
     is_endless = bool(config.stop_after) and not count_held_back(most, config.validation)
     return [
         ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),

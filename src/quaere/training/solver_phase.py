@@ -5,7 +5,7 @@ Some of its questions are held back from training; exact match on them selects t
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pvariance
 
@@ -206,7 +206,6 @@ async def practise(
     solver: Solver,
     questions: Sequence[Question],
     validation: ValidationSettings,
-    seed: int,
     also: Mapping[str, float] | None = None,
     learn_from: Callable[..., Awaitable[None]] = learn_by_comparing,
 ) -> None:
@@ -214,7 +213,7 @@ async def practise(
 
     The phase is shorter than `config.steps` if the questions do not last. `also` are metrics added to every step.
     """
-    wanted = count_held_back(len(questions), validation)
+    seed = training.config.seed
     questions, held_back = hold_back(questions, validation, seed)
     num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
     drawing, abstention = Drawing(config.batch, num_steps, config.max_draws, config.several_share), config.abstention
@@ -222,19 +221,9 @@ async def practise(
         held_back = hide_some(held_back, abstention.hidden_share, derive_seed(seed, "hidden"))
     validator = Validator(stage, solver, held_back, config.limits, validation.every, num_steps, abstention.allowed)
     for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
-        if step.number == 0 and num_steps < config.steps:
-            training.reporter.note(
-                f"iteration {iteration + 1}: the questions ({len(questions)}) last for {num_steps} of {config.steps} "
-                f"steps with solver.max_draws={config.max_draws}; the other steps are skipped"
-            )
-        if step.number == 0 and validation.questions and not wanted:
-            few = _too_few(len(questions), validation)
-            training.reporter.note(f"iteration {iteration + 1}: no question is held back to validate: {few}")
-        if step.number == 0 and len(held_back) < wanted:
-            training.reporter.note(
-                f"iteration {iteration + 1}: {len(held_back)} questions are held back to validate, not {wanted}: "
-                "those about one sentence stay together"
-            )
+        if step.number == 0:
+            for said in _describe_shortage(config, validation, num_steps, len(questions), len(held_back)):
+                training.reporter.note(f"iteration {iteration + 1}: {said}")
         await validator.before(step)
         asked = draw_by_need(questions, step.number, drawing, derive_seed(seed, "questions", iteration))
         if abstention.allowed:
@@ -244,6 +233,23 @@ async def practise(
         await validator.after(step)
     training.take_best("solver")
     training.skip(config.steps - num_steps)
+
+
+def _describe_shortage(
+    config: SolverConfig, validation: ValidationSettings, num_steps: int, num_questions: int, num_held_back: int
+) -> Iterator[str]:
+    """What is said of a phase whose questions are too few to last, or to hold back as many as were wanted."""
+    if num_steps < config.steps:
+        yield (
+            f"the questions ({num_questions}) last for {num_steps} of {config.steps} steps with "
+            f"solver.max_draws={config.max_draws}; the other steps are skipped"
+        )
+    wanted = count_held_back(num_questions + num_held_back, validation)
+    if validation.questions and not wanted:
+        yield f"no question is held back to validate: {_too_few(num_questions, validation)}"
+    if num_held_back < wanted:
+        said = "those about one sentence stay together"
+        yield f"{num_held_back} questions are held back to validate, not {wanted}: {said}"
 
 
 def compare(episodes: Sequence[Episode], values: Sequence[float], config: SolverConfig) -> Advantages:

@@ -61,7 +61,7 @@ class RolledBack(Exception):
 class _State(Struct, frozen=True):
     """The run's state in a checkpoint's manifest.
 
-    _State(phase="solver", iteration=0, watch={"entropy": 2}, suspect=False)
+    _State(phase="solver", iteration=0, watch={"entropy": 2}, suspect=False, role="solver")
     """
 
     phase: str
@@ -69,7 +69,7 @@ class _State(Struct, frozen=True):
     watch: dict[str, int]  # state of the health watch
     suspect: bool  # True if any health condition held
     best: Best | None = None
-    role: str = ""  # whose optimizer the checkpoint has; in versions before 0.2.0 it was the phase's name
+    role: str = ""  # whose optimizer the checkpoint has; "" if it has none
 
 
 class TrainingRun:
@@ -401,7 +401,7 @@ class TrainingRun:
         self.store.truncate_after(checkpoint.step)
         state = _read_state(checkpoint)
         self._watch.restore(state.watch)
-        self._carried.find(checkpoint.path, state.role or state.phase)
+        self._carried.find(checkpoint.path, state.role)
         # Counted from the store's events, which are written at once: a checkpoint's state would be older.
         self._num_rollbacks = sum(event.kind == "rollback" for event in self.store.events())
         self._position = checkpoint.step
