@@ -106,7 +106,7 @@ def test_a_dry_run_on_given_questions_by_hand(config):
 
 
 def test_a_dry_run_counts_the_questions_that_training_holds_back(config):
-    """Eighty of a hundred ask about one sentence and stay together: of the fifty wanted only twenty can be held back."""
+    """Eighty of a hundred ask about one sentence and stay together: of the fifty wanted, twenty can be held back."""
     evidence = [{"doc_id": "halm", "start": 0, "end": 16, "text": "Venn built Halm."}]
     rows = [{"question": f"Who {number}?", "answers": ["Venn"]} for number in range(100)]
     rows = [row | ({"evidence": evidence} if number < 80 else {}) for number, row in enumerate(rows)]
