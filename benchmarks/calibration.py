@@ -196,6 +196,8 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write the scored searches as JSON Lines")
     parser.add_argument("--items", type=Path, metavar="FILE", help="the answers of the same evaluation")
     args = parser.parse_args()
+    if args.items and len(args.source) > 1:
+        parser.error("--items has the answers of one evaluation: name one source")
     found = {path: read_rows(path) for path in args.source}
     if args.rows:
         rows = [row for some in found.values() for row in some]

@@ -1,5 +1,7 @@
 """Words that a command cannot use: one line, exit code 2, and nothing is lost."""
 
+import errno
+
 import pytest
 
 from quaere.cli.main import build_parser, main
@@ -76,6 +78,15 @@ def test_what_cannot_be_meant_is_refused(place, capsys, words, said):
     code, err = run(capsys, *words)
     assert code == 2 and said in err
     assert not (place / "b").exists()
+
+
+def test_an_error_of_no_file_is_not_taken_for_one_of_the_disk(monkeypatch):
+    def refuse(words):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("quaere.cli.main._run", refuse)
+    with pytest.raises(PermissionError):
+        main(["doctor"])
 
 
 @pytest.mark.parametrize("origin", ["https://a.example", "http://[::1]:8000/", "chrome-extension://abcdefgh"])

@@ -94,6 +94,13 @@ def test_the_margin_over_the_title_rule_is_within_turns_and_paired(calibration):
     assert margin.split(maxsplit=1)[1] == "[0.000, 1.000]" and ceiling == "1.000"
 
 
+def test_the_answers_of_one_evaluation_go_with_one_source(calibration, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["", "one.jsonl", "two.jsonl", "--items", "one.items.jsonl.gz"])
+    with pytest.raises(SystemExit):
+        calibration.main()
+    assert "name one source" in capsys.readouterr().err
+
+
 def test_refusals_count_searches_of_a_least_score(calibration):
     """Two answers without evidence, one after a high score; two right ones, one after a low score; and a hidden one."""
 
