@@ -6,12 +6,12 @@
     python benchmarks/calibration.py scores.jsonl --items EVAL.items.jsonl.gz
 
 A search was good if it returned evidence of its question that no earlier search of the episode had, as in training
-(`quaere/rewards/self_evaluation.py`); with `--labels answers`, if a passage has an accepted answer. `ceiling` is the
-AUROC of a perfect judge of the evidence, by the same labels: 1 by construction for labels by evidence. `title rule` is
-the AUROC of the rule that a search was good if the title of a passage it returned occurs in the question. `same turn`
-compares only searches of equal number in their episodes, because later searches are worse and a judge could know that
-without reading; `title, same turn` is the rule's, and `margin` the first minus the second. Intervals are percentiles of
-1,000 resamples of questions, for the margin of both together.
+(`quaere/rewards/self_evaluation.py`); with `--labels answers`, if it was the first to return an accepted answer.
+`ceiling` is the AUROC of a perfect judge of the evidence, by the same labels: 1 by construction for labels by evidence.
+`title rule` is the AUROC of the rule that a search was good if the title of a passage it returned occurs in the
+question. `same turn` compares only searches of equal number in their episodes, because later searches are worse and a
+judge could know that without reading; `title, same turn` is the rule's, and `margin` the first minus the second.
+Intervals are percentiles of 1,000 resamples of questions, for the margin of both together.
 
 With `--items`, the answers of the same evaluation: how many are refused if an answer needs a search of at least such a
 score, of those to hidden answers (`eval --hide-answers`), of others without a good search, and of the right ones.
@@ -196,6 +196,8 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write the scored searches as JSON Lines")
     parser.add_argument("--items", type=Path, metavar="FILE", help="the answers of the same evaluation")
     args = parser.parse_args()
+    if args.items and len(args.source) > 1:
+        parser.error("--items has the answers of one evaluation: name one source")
     found = {path: read_rows(path) for path in args.source}
     if args.rows:
         rows = [row for some in found.values() for row in some]

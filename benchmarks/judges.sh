@@ -16,7 +16,7 @@
 # the same in random order); pcar (its own scores, epsilon 1), pcar-sharp (epsilon 1e-6), pcar-permuted (pcar's scores in
 # random order); brier (loop with the scoring rule); notes, unpaid, floor, grounded (evalrar: bonus as published, none, with a least
 # deviation, and for grounded notes alone). `ask` in evalact also prints how well the scores agree with the evidence, and writes the scored
-# searches to OUT/WHAT-QUESTIONS.scores.jsonl.
+# searches to OUT/WHAT-QUESTIONS.scores.jsonl (with HIDE, all files to OUT/WHAT-QUESTIONS-hidden.*).
 set -euo pipefail
 : "${OUT:?}"
 SEED=${SEED:-0} STEPS=${STEPS:-26} MAX_ROWS=${MAX_ROWS:-320} EVAL_ROWS=${EVAL_ROWS:-256} MICRO=${MICRO:-16384} MOST=${MOST:-400} EPOCHS=${EPOCHS:-2}
@@ -74,7 +74,7 @@ learn() {  # name, arm
 }
 
 ask() {  # what (form-0, oracle-0), index, questions, the dialect of a model that was not reinforced
-    local what=(--model "$OUT/$1") name=$1${4:+-$4}-$(basename "${3%.jsonl}") turns=7
+    local what=(--model "$OUT/$1") name=$1${4:+-$4}-$(basename "${3%.jsonl}")${HIDE:+-hidden} turns=7
     if [[ -f $OUT/$1/run.db ]]; then what=(--run "$OUT/$1"); fi
     if [[ -n ${4:-} ]]; then what+=(--solver-dialect "$4"); fi
     if [[ ${4:-} == evalact || $1 =~ ^(loop|oracle|permuted|pcar|brier)- ]]; then turns=14; fi

@@ -122,6 +122,15 @@ def test_what_a_folder_has_besides_stays_as_it_was(tmp_path: Path) -> None:
     assert read(out) == {"a": "new", "inner/b": "new"}
 
 
+def test_folders_that_stay_are_on_the_disk_before_the_old_one_is_removed(tmp_path: Path, monkeypatch) -> None:
+    out, synced = tmp_path / "out", []
+    write_file(out / "more" / "deep" / "own", "mine")
+    monkeypatch.setattr(disk, "sync", lambda path: synced.append(path.name))
+    with new_folder(out, owned=set()) as folder:
+        write_file(folder / "a", "new")
+    assert {"more", "deep"} <= set(synced) and read(out) == {"a": "new", "more/deep/own": "mine"}
+
+
 def test_links_stay_links_and_devices_are_written_to(tmp_path: Path) -> None:
     write_file(tmp_path / "there" / "real", "old")
     (tmp_path / "link").symlink_to(tmp_path / "there" / "real")

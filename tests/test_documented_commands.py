@@ -70,6 +70,7 @@ JUDGES = "search-r1 gain loop oracle permuted pcar pcar-sharp pcar-permuted brie
         ("proposer.sh ask docs-on-gated-0 docs exam.jsonl", {}, 1),
         ("judges.sh ask oracle-0 docs exam.jsonl", {}, 1),
         ("judges.sh ask cold-0 docs exam.jsonl evalact", {}, 1),
+        ("judges.sh ask cold-0 docs exam.jsonl evalact", {"HIDE": "1"}, 1),
     ],
 )
 @pytest.mark.skipif(not shutil.which("bash"), reason="the script is for bash")
@@ -113,6 +114,17 @@ def test_a_proposer_practises_on_a_sample_by_its_seed_in_a_folder_of_its_own(tmp
         assert words[words.index("--out") + 1] == str(place / "out" / f"docs-on-fresh-4-from-warm-{seed}")
         drawn[seed] = (place / "out" / f"docs-fresh-{seed}-4.jsonl").read_text().split()
     assert [len(set(some)) for some in drawn.values()] == [4] * 3 and len(set(map(frozenset, drawn.values()))) == 3
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="the script is for bash")
+def test_judges_asked_with_hidden_answers_have_files_of_their_own(tmp_path):
+    places = set()
+    for hide in ("", "1"):
+        (place := tmp_path / f"hidden{hide}").mkdir()
+        ((*words,),) = run_script(place, "judges.sh ask cold-0 docs exam.jsonl evalact", {"HIDE": hide})
+        assert ("--hide-answers" in words) == bool(hide)
+        places |= {os.path.basename(words[words.index(option) + 1]) for option in ("--runs", "--out")}
+    assert len(places) == 4  # else the searches of both would be scored as one evaluation
 
 
 @pytest.mark.parametrize(

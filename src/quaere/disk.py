@@ -283,6 +283,8 @@ def _carry_over(old: Path, new: Path, owned: Container[str]) -> None:
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.copytree(path, new / path.name, symlinks=True, copy_function=link_file)
+            for folder in filter(Path.is_dir, [new / path.name, *_walk(new / path.name)]):
+                sync(folder)
         elif path.is_symlink():
             (new / path.name).symlink_to(path.readlink())
         else:

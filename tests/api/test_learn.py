@@ -395,6 +395,22 @@ def test_a_step_takes_as_long_as_its_episodes(planned, tmp_path, changes, times)
     assert plan.expected_s == 60 * 0.15 * plan.minutes + 7 * plan.machine.step_s
 
 
+@pytest.mark.parametrize(
+    ("mode", "minutes", "said"),
+    [
+        ("fast", 0.18, ("drafts in 0.18 minutes", "about")),
+        ("deterministic", 0, ("however long they take", "more than")),
+    ],
+)
+def test_a_deterministic_plan_says_that_no_time_limits_its_writer(planned, tmp_path, mode, minutes, said):
+    settings = {**planned.settings, "engine.mode": mode}
+    asked = ask_for(planned.sources[0], planned.model, settings=settings, minutes=0.6, device="cpu")
+    plan = make_plan(asked, tmp_path)
+    lines = dict(plan.describe())
+    assert plan.writer_settings().minutes == minutes
+    assert said[0] in lines["questions"] and lines["time"].startswith(said[1])
+
+
 def test_what_a_proposer_samples_is_counted(planned):
     settings = {"proposer.steps": 2, "proposer.batch": 16, "proposer.attempts": 4, "generation.candidates": 250}
     settings |= {"solver.batch": 8, "solver.attempts": 8, "iterations": 3, "generation.attempts": 1}

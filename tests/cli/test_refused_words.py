@@ -1,8 +1,11 @@
 """Words that a command cannot use: one line, exit code 2, and nothing is lost."""
 
+import errno
+
 import pytest
 
-from quaere.cli.main import main
+from quaere.cli.main import build_parser, main
+from quaere.cli.options import server_settings
 from quaere.search.index import open_index
 
 LONG = "a" * 300
@@ -14,6 +17,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/halm.md").write_text("Venn built the Halm bridge.")
+    (tmp_path / "dangling").symlink_to("gone")
     assert main(["index", "notes", "--out", "made"]) == 0
     return tmp_path
 
@@ -59,8 +63,13 @@ def test_a_name_that_is_too_long_is_said_in_a_line(place, capsys, words):
         (["runs", "show", "made", "--episodes", "-1"], "must be at least 0"),
         (["curriculum", "made", "--iteration", "-5"], "must be at least 0"),
         (["mcp", "--index", "made", "--port", "9"], "add --http"),
+        (["mcp", "--index", "made", "--api-key-file", "notes/halm.md"], "add --http"),
         (["serve-search", "--index", "made", "--allow-origin", "foo"], "foo is not an origin"),
         (["serve-search", "--index", "made", "--allow-origin", "https://a.example/x"], "is not an origin"),
+        (["serve-search", "--index", "made", "--allow-origin", "https://me@a.example"], "is not an origin"),
+        (["serve-search", "--index", "made", "--allow-origin", "null"], "is not an origin"),
+        (["serve-search", "--index", "made", "--allow-origin", "https://[a.example"], "is not an origin"),
+        (["search", "x", "--index", "dangling"], "dangling does not exist"),
         (["serve-search", "--index", "http://127.0.0.1:1"], "is the URL of a server"),
         (["doctor", "--index", ""], "these checks failed: index"),
     ],
@@ -69,6 +78,21 @@ def test_what_cannot_be_meant_is_refused(place, capsys, words, said):
     code, err = run(capsys, *words)
     assert code == 2 and said in err
     assert not (place / "b").exists()
+
+
+def test_an_error_of_no_file_is_not_taken_for_one_of_the_disk(monkeypatch):
+    def refuse(words):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("quaere.cli.main._run", refuse)
+    with pytest.raises(PermissionError):
+        main(["doctor"])
+
+
+@pytest.mark.parametrize("origin", ["https://a.example", "http://[::1]:8000/", "chrome-extension://abcdefgh"])
+def test_the_origin_of_a_page_or_an_extension_is_taken(origin):
+    args = build_parser("serve-search").parse_args(["serve-search", "--index", "made", "--allow-origin", origin])
+    assert server_settings(args).allow_origins == (origin,)
 
 
 def test_what_lies_in_an_index_folder_stays_there(place, capsys):

@@ -1,5 +1,7 @@
 """`benchmarks/calibration.py`: the scores of searches beside their values, by question set."""
 
+import gzip
+import json
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from quaere.records import Question
 from quaere.runs import Run
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+RESULTS = BENCHMARKS / "results/judges"
 GOLD = passage("Marta Oleen led the guild.", "guild", title="Ropers")
 TITLED = passage("A bridge.", "halm", title="Halm bridge")
 TOLD = passage("Orsolya Venn built it.", "venn")
@@ -92,6 +95,21 @@ def test_the_margin_over_the_title_rule_is_within_turns_and_paired(calibration):
     figures = [cell.split()[0] for cell in (auroc, titles, same_turn, title_same_turn, margin)]
     assert figures == ["0.333", "0.333", "1.000", "0.500", "0.500"]
     assert margin.split(maxsplit=1)[1] == "[0.000, 1.000]" and ceiling == "1.000"
+
+
+@pytest.mark.parametrize("name", ["cold", "shuffled", "world", "scores-only"])
+def test_of_the_stored_searches_one_an_episode_is_good_by_answers(name):
+    stored = gzip.decompress((RESULTS / f"{name}.scores.jsonl.gz").read_bytes())
+    rows = [json.loads(line) for line in stored.splitlines()]
+    good = [(row["run"], row["question"]) for row in rows if row["by_answers"] == 10]
+    assert len(good) == len(set(good)) > 50
+
+
+def test_the_answers_of_one_evaluation_go_with_one_source(calibration, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["", "one.jsonl", "two.jsonl", "--items", "one.items.jsonl.gz"])
+    with pytest.raises(SystemExit):
+        calibration.main()
+    assert "name one source" in capsys.readouterr().err
 
 
 def test_refusals_count_searches_of_a_least_score(calibration):

@@ -335,6 +335,16 @@ def test_a_question_with_a_hidden_answer_is_that_of_its_candidate_and_an_abstent
         assert (found["reward/span"], found["reward/total"]) == (0.0, total)
 
 
+def test_a_question_whose_own_id_ends_like_that_of_a_hidden_answer_is_found():
+    told = evaluated.answer("Venn")
+    episode = evaluated.episode(
+        evaluated.search(evaluated.passage("x")), told, question=Question("q-hidden", "?", ("Venn",))
+    )
+    gold = {"q-hidden": Candidate("q-hidden", 1, 0, "e1", "d0", 1, "?", "Venn", span="x")}
+    found = pay_cited_answer(episode, gold, EvidenceConfig(), open_solver("tool-call", evidence=True))
+    assert found["answer/exact_match"] == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "gold", "paid"),
     [

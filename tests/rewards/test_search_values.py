@@ -46,6 +46,14 @@ def test_a_copy_of_a_sentence_counts_as_the_sentence():
     assert value_searches(structs.replace(TWO, evidence=(Evidence("a", 0, 26, ""),)), [[copy]]) == [1]
 
 
+def test_a_name_or_a_year_elsewhere_is_no_copy():
+    """A proposer's span may be as short as the answer, which is in many passages."""
+    elsewhere = Passage("m#0", "mirror", "", "In May 1702 Marta Oleen left the town.", 0, 38)
+    for span in ("Marta Oleen", "in May 1702"):
+        asked = structs.replace(TWO, evidence=(Evidence("a", 0, len(span), span),))
+        assert value_searches(asked, [[elsewhere], [passage("a")]]) == [1, 10]
+
+
 def test_documents_where_no_sentence_is_known():
     question = structs.replace(TWO, evidence=(), gold_ids=("halm", "guild", "halm"))
     assert value_searches(question, [[OTHER], [HALM_ELSEWHERE], [HALM], [GUILD], [GUILD]]) == [1, 8, 1, 10, 1]

@@ -96,6 +96,14 @@ async def test_a_url_gets_the_key_of_search_servers_and_no_error_repeats_it(docu
     assert "\n" not in str(wrong.value) and "sesame" not in str(wrong.value)
 
 
+async def test_a_host_that_is_refused_is_not_blamed_on_the_key(documents, monkeypatch):
+    monkeypatch.setattr("quaere.serving.guard.name_of", lambda host: "elsewhere" if ":" in host else host)
+    with served_over_http(index_tools(documents)) as url, pytest.raises(SearchFailed) as refused:
+        await search(f"mcp:{url}")
+    assert (refused.value.kind, "(403)" in str(refused.value)) == ("rejected", True)
+    assert "key" not in str(refused.value) + refused.value.hint
+
+
 def test_a_command_takes_it_as_an_index(documents, capsys):
     with served_over_http(index_tools(documents)) as url:
         assert main(["search", QUERY, "--index", f"mcp:{url}", "--json"]) == 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,14 @@ from quaere.rollout.episode import Limits
 from quaere.training import run_setup
 from quaere.training.estimate import MemoryParts, RunEstimate, machine_bytes
 from quaere.training.given import PracticeConfig, plan_practice
-from quaere.training.settings import AdapterSettings, EngineSettings, RunConfig, SamplingSettings, SearchSettings
+from quaere.training.settings import (
+    AdapterSettings,
+    EngineSettings,
+    RunConfig,
+    SamplingSettings,
+    SearchSettings,
+    ValidationSettings,
+)
 from quaere.training.solver_phase import SolverConfig
 
 
@@ -95,6 +103,16 @@ def test_a_dry_run_on_given_questions_by_hand(config):
         "weights": "1,234,567, of which 4,321 are trained in each role",
         "memory": "about 2.5 GiB on the cpu: weights 2.00, kv cache 0.50, logits 0.00",
     }
+
+
+def test_a_dry_run_counts_the_questions_that_training_holds_back(config):
+    """Eighty of a hundred ask about one sentence and stay together: of the fifty wanted, twenty can be held back."""
+    evidence = [{"doc_id": "halm", "start": 0, "end": 16, "text": "Venn built Halm."}]
+    rows = [{"question": f"Who {number}?", "answers": ["Venn"]} for number in range(100)]
+    rows = [row | ({"evidence": evidence} if number < 80 else {}) for number, row in enumerate(rows)]
+    Path(config.questions).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = structs.replace(config, validation=ValidationSettings(share=0.5))
+    assert dict(plan_practice(config))["questions"].startswith("80, ")
 
 
 @pytest.mark.parametrize(("device", "preset"), [("cpu", ", or --preset demo, which is for a CPU"), ("cuda", "")])

@@ -162,15 +162,18 @@ class Plan(Asked, frozen=True, kw_only=True):
 
     @property
     def expected_s(self) -> float:
-        """Seconds that all stages are expected to take; form and evaluations have their shares of the minutes."""
+        """Seconds that all stages are expected to take; form and evaluations have their shares of the minutes.
+
+        Writing questions without a limit of time is not counted.
+        """
         shares = _MEASURING + (_TEACHING if self.teaches_form else 0.0)
-        written = 0.0 if self.questions else self.writer_minutes or _WRITING * self.minutes
+        written = 0.0 if self.questions else self.writer_minutes
         return 60 * (written + shares * self.minutes) + count_steps(self.config(), self.steps) * self.machine.step_s
 
     def describe(self) -> list[tuple[str, str]]:
         """The stages in counts, then what they cost: lines of a name and a text."""
         machine, solver = self.machine, self.config().solver
-        within = f" in {self.writer_minutes:.3g} minutes" if self.writer_minutes else ""
+        within = f" in {self.writer_minutes:.3g} minutes" if self.writer_minutes else ", however long they take"
         memory = f" of {machine.memory_gib:.1f}" if machine.memory_gib else ""
         written = f"those of {self.questions}" if self.questions else f"at most {self.drafts:,} drafts{within}, checked"
         form = f"{count(self.episodes, 'episode')} in a fictional world" if self.teaches_form else "known to the model"
@@ -178,6 +181,7 @@ class Plan(Asked, frozen=True, kw_only=True):
         trainer = "" if self.trainer == "local" else f", the model on {self.trainer_url or HOSTED}"
         measured = f"on about {self.num_measured} of" if self.num_measured else "on"
         most = "about" if self.fits_steps else "at most"
+        least = "about" if self.questions or self.writer_minutes else "more than"
         step = f"about {format_duration(machine.step_s)} each" if machine.step_s else "of unknown length"
         return [
             ("documents", ", ".join(self.sources)),
@@ -186,7 +190,7 @@ class Plan(Asked, frozen=True, kw_only=True):
             ("form", form),
             ("reinforcement", f"{self.recipe}, {most} {self.steps} steps of {size}, {step}"),
             ("evaluations", f"2, before and after, {measured} the questions held back"),
-            ("time", f"about {format_duration(self.expected_s)} on {machine.name}{trainer}"),
+            ("time", f"{least} {format_duration(self.expected_s)} on {machine.name}{trainer}"),
             ("memory", f"about {machine.needed_gib:.1f}{memory} GiB for {machine.num_parameters:,} weights"),
             ("disk", f"about {machine.needed_disk_gib:.1f} of {machine.disk_gib:.1f} GiB free, and the index"),
         ]

@@ -119,7 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(nowhere, number)
         return 0
     except OSError as error:
-        if error.errno not in DISK_ERRORS | _NAME_ERRORS:
+        known = DISK_ERRORS | _NAME_ERRORS if error.filename else DISK_ERRORS
+        if error.errno not in known:  # such as a process or a socket that is not permitted
             raise
         say_line(f"{str(error.filename or 'the disk')[:_MOST_NAMED]}: {error.strerror}")
         return 2

@@ -47,7 +47,7 @@ def _run(args: argparse.Namespace) -> None:
     from quaere.serving.server import ServerSettings, bind, run_server
 
     settings, key = options.server_settings(args), options.read_key(args)
-    if not args.http and settings != ServerSettings():
+    if not args.http and (args.api_key_file or settings != ServerSettings()):
         raise BadInput("address and access are those of an HTTP server", hint="add --http")
     listener = bind(settings, key) if args.http else None  # a wrong address is reported before a model is loaded
     with redirect_stdout(sys.stderr):  # stdout belongs to the protocol

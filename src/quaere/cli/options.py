@@ -18,11 +18,11 @@ is no option. The type gives the kind of value; in `Annotated`, a text is the me
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
-from urllib.parse import urlsplit
 
 from msgspec import NODEFAULT, Meta, Struct
 
@@ -63,6 +63,8 @@ RunName = Annotated[str, "RUN", Flag("name")]
 
 DEFAULT_MODEL = "smollm2-135m"
 KEY = "QUAERE_API_KEY"
+# Of a browser's extension, too: chrome-extension://ID.
+_ORIGIN = re.compile(r"[a-zA-Z][\w+.-]*://(\[[\da-fA-F:.]+\]|[^/?#@:\s\[\]]+)(:\d+)?/?")
 
 
 def add_options(
@@ -473,10 +475,8 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
     """The server's settings from the options."""
     from quaere.serving.server import ServerSettings
 
-    for origin in args.allow_origin:
-        parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-            raise BadInput(f"--allow-origin {origin} is not an origin", hint="--allow-origin https://NAME[:PORT]")
+    if wrong := next((one for one in args.allow_origin if not _ORIGIN.fullmatch(one)), None):
+        raise BadInput(f"--allow-origin {wrong} is not an origin", hint="--allow-origin https://NAME[:PORT]")
     lists = {"allow_hosts": tuple(args.allow_host), "allow_origins": tuple(args.allow_origin)}
     return read_options(args, ServerSettings, **lists)
 

@@ -25,6 +25,7 @@ NoteMatch = Literal["normalised", "raw"]
 
 BONUS = 0.1
 MAX_PROOF_WORDS = 40
+MIN_COPY_WORDS = 4
 NUM_BINS = 10
 
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s|\n")
@@ -267,8 +268,12 @@ def value_by_answers(question: Question, searches: Sequence[Sequence[Passage]]) 
 
 
 def holds(passage: Passage, piece: Evidence | str) -> bool:
-    """True if the passage has the whole sentence or a copy of it, or is of the document if only that is known."""
+    """True if the passage has the whole sentence or a copy of it, or is of the document if only that is known.
+
+    Evidence of fewer than four words has no copies: a name or a year is in many texts that do not state the fact.
+    """
     if isinstance(piece, str):
         return passage.doc_id == piece
     is_place = passage.doc_id == piece.doc_id and passage.start <= piece.start and piece.end <= passage.end
-    return is_place or (bool(piece.text) and contains(passage.text, piece.text))
+    is_copied = len(normalise_answer(piece.text).split()) >= MIN_COPY_WORDS
+    return is_place or (is_copied and contains(passage.text, piece.text))

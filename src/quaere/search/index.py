@@ -223,7 +223,7 @@ def read_manifest(path: Path) -> Manifest:
     except OSError:
         if str(path).startswith(("http:/", "https:/")):
             raise IndexMissing(f"{path} is the URL of a server: an index directory is needed here") from None
-        if not os.path.lexists(path):
+        if not os.path.exists(path):  # unlike Path.exists, false for a name that is too long
             raise IndexMissing(f"{path} does not exist", hint=rebuild) from None
         # Most often it holds the documents themselves.
         said = f"{path} is not an index (it has no manifest.json)"

@@ -220,8 +220,10 @@ async def _open_transport(sdk: Any, place: _Place, held: AsyncExitStack) -> Any:
 
     async def bound(response: Any) -> None:
         if response.status_code in (401, 403):
-            said = f"the MCP server refused the request ({response.status_code}): its key is missing or wrong"
-            raise SearchFailed(said, kind="rejected", hint=f"export {KEY}=...")
+            said = f"the MCP server refused the request ({response.status_code})"
+            if response.status_code == 403:  # our own server refuses an unknown Host with it
+                raise SearchFailed(said, kind="rejected")
+            raise SearchFailed(f"{said}: its key is missing or wrong", kind="rejected", hint=f"export {KEY}=...")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):  # the SDK bounds each event
             response.stream = Bounded(response.stream)
 

@@ -35,7 +35,6 @@ from quaere.training.settings import TINY_RUN, RunConfig, ValidationSettings, ch
 from quaere.training.solver_phase import (
     SolverConfig,
     check_solver,
-    count_held_back,
     hold_back,
     plan_validation,
     practise,
@@ -343,11 +342,6 @@ def count_steps(config: PracticeConfig, num_questions: int) -> int:
     return math.ceil(config.epochs * num_questions / min(config.solver.batch, num_questions))
 
 
-def count_training(config: PracticeConfig, num_questions: int) -> int:
-    """Number of questions that are trained on; the others are held back for validation."""
-    return num_questions - count_held_back(num_questions, config.validation)
-
-
 async def train_practice(
     config: PracticeConfig, store: Run, reporter: Reporter, practise: Callable[..., Awaitable[None]] = practise
 ) -> None:
@@ -386,14 +380,14 @@ async def train_practice(
 def plan_practice(config: PracticeConfig) -> list[tuple[str, str]]:
     """Lines of a dry run: the phases, and the maximum cost of a step."""
     answered = not config.solver.abstention.allowed
-    num_given = len(read_source(config.questions, answered=answered))
-    num_questions = count_training(config, num_given)
+    given = read_source(config.questions, answered=answered)
+    num_questions = len(hold_back(given, config.validation, config.seed)[0])
     solver, num_steps = config.solver, count_steps(config, num_questions)
     batch = min(solver.batch, num_questions)
     num_tokens = batch * solver.attempts * solver.limits.sequence_tokens
     return [
         ("questions", f"{num_questions}, each seen {num_steps * batch / num_questions:.3g} times"),
-        plan_validation(num_given, config.validation),
+        plan_validation(len(given), config.validation),
         (
             "solver",
             f"{solver.dialect}, at most {solver.limits.max_turns} turns and {solver.limits.max_searches} searches",
