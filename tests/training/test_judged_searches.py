@@ -1,5 +1,6 @@
 """Attempts played again with true scores: what is said of each search, what is learnt from, and that half are bad."""
 
+import sys
 from collections import Counter
 
 import pytest
@@ -124,6 +125,19 @@ async def test_a_wrong_or_unfinished_attempt_is_judged_as_well():
     episodes = (await judge([wrong, unfinished])).lessons.episodes
     assert [scores(episode) for episode in episodes] == [[1], [1]]
     assert all("nobody" not in learnt(episode) for episode in episodes)
+
+
+async def test_a_replay_that_found_the_answer_elsewhere_is_left_out(monkeypatch):
+    # Bridge 7 has the same mason: a search for it returns the answer, in a sentence about something else.
+    shared = [*FACTS[:7], "Mason 3 built bridge 7 for the guild.", *FACTS[8:]]
+    monkeypatch.setattr(sys.modules[__name__], "FACTS", shared)
+    found = await attempt(3, ["bridge 7", "bridge 3"])
+    judged = await judge([found])
+    assert not judged.lessons.episodes and not judged.values
+    assert judged.lessons.dropped == {"the answer was found elsewhere": 1}
+    # Once the evidence was found, nothing is missing: a further search is bad, whatever it returns.
+    (episode,) = (await judge([await attempt(3, ["bridge 3", "bridge 7"])])).lessons.episodes
+    assert scores(episode) == [10, 1]
 
 
 async def test_what_cannot_be_judged_is_left_out():

@@ -9,6 +9,9 @@ that belongs to another question (`spoilt`), and from some the passages with the
 are withheld, and others with the answer, since most of them state it (`withheld`); where too many are bad, the question
 itself is the only query (`asked`).
 
+A replay is dropped if one of its searches returned an accepted answer without the evidence: most such passages state
+the fact, so "found nothing" would be false, and some do not, so "found it" would be, too.
+
 Loss is on the evaluations alone, except in an attempt that is a good lesson as a whole. Such a one is played as it was,
 and once more with bad searches where these are too few. Where it rightly abstains from a question that cannot be
 answered, every search found nothing.
@@ -106,9 +109,13 @@ async def play_judged(
             source = _Withholding(searcher, question, pages=dice.chance(50)) if kind == "withheld" else searcher
             played = Attempt(f"{attempt.id}-{kind}", attempt.task, script, protocol)
             episode = await demonstrate(played, source, renderer, room, name=NAME)
-            if not any(isinstance(turn.action, Evaluate) for turn in episode.turns):
+            if not script.given:
                 judged.lessons.dropped["no search was evaluated"] += 1
                 continue
+            if script.is_doubtful:
+                judged.lessons.dropped["the answer was found elsewhere"] += 1
+                continue
+            judged.values.update(script.given)
             is_lesson = kind == "own" and is_whole and not judge(episode, "solver", dialect)
             judged.lessons.episodes.append(episode if is_lesson else mask_others(episode))
     return judged
@@ -208,6 +215,9 @@ class _Replay:
         assert isinstance(attempt.task, SolveTask)
         self._question, self._dice, self._turns = attempt.task.question, dice, solver_turns(dialect)
         self._values, self._shuffled = values, shuffled
+        self.given: list[int] = []  # the values of its searches
+        self.is_doubtful = False  # a search without missing evidence returned a passage with an accepted answer
+        self._hidden = hide_answers(self._question)
         self.searches = list(self._read_searches(attempt, protocol))
         last = attempt.turns[-1]
         is_answer = isinstance(last.action, Answer) and last.text.endswith(protocol.stop)
@@ -235,18 +245,27 @@ class _Replay:
         searched = [turn for turn in turns if was_searched(turn)]
         shown = [[hit.passage for result in turn.results for hit in result.hits] for turn in searched]
         value = (value_searches(self._question, shown) or [NOTHING])[-1]
-        self._values[value] += 1
+        self.given.append(value)
+        self.is_doubtful |= not is_good(value) and bool(self._list_missing(shown)) and self._has_answer(shown[-1])
         if self._shuffled:
-            value = self._dice.pick(sorted(self._values.elements()))
+            value = self._dice.pick(sorted([*self._values.elements(), *self.given]))
         ask = self._question.text
         slots = self._find_proof(shown) | {"ask": _plain(ask[:1].lower() + ask[1:])}
         text = words.write_thought(_FORMS[value], self._dice, slots, min_words=1, max_words=_MAX_NOTE_WORDS)
         return self._turns.evaluation("", text, value)
 
+    def _has_answer(self, passages: Sequence[Passage]) -> bool:
+        """True if one of the passages contains an accepted answer, where that tells anything (`hide_answers`)."""
+        return self._hidden is not None and any(is_hidden(passage, self._hidden) for passage in passages)
+
+    def _list_missing(self, shown: Sequence[Sequence[Passage]]) -> list[Evidence]:
+        """The evidence that no search before the last returned."""
+        earlier = [passage for passages in shown[:-1] for passage in passages]
+        return [span for span in self._question.evidence if not any(holds(one, span) for one in earlier)]
+
     def _find_proof(self, shown: Sequence[Sequence[Passage]]) -> dict[str, str]:
         """Slots of `phrases.py`: the number of the passage that counts, its sentence, and the answer in that."""
-        earlier = [passage for passages in shown[:-1] for passage in passages]
-        new = [span for span in self._question.evidence if not any(holds(one, span) for one in earlier)]
+        new = self._list_missing(shown)
         places = list(enumerate(shown[-1], start=1))
         held = [(rank, span.text) for rank, one in places for span in new if holds(one, span)]
         near = [(rank, "") for rank, one in places if any(span.doc_id == one.doc_id for span in new)]
