@@ -1,4 +1,4 @@
-"""Checks a report against its sources: sentences without support are left out or marked, such citations removed.
+"""Checks a report against its sources: unsupported sentences are left out or marked, unsupported citations removed.
 
     held = await hold_to_sources(report, CitationChecks())
     held.text -> "The Oss rises at Korrin [2]."      # of "The Oss rises at Korrin [2, 9]. It is the longest [3]."
