@@ -183,7 +183,7 @@ class GroupPage(Struct, frozen=True):
 
 
 class UnprovenQuery(Struct, frozen=True):
-    """Which episodes are checked: those of one phase, or of all phases if "".
+    """Which of the checked episodes are shown: those of one phase, or of all phases if "".
 
     UnprovenQuery(phase="solver")
     """

@@ -178,7 +178,7 @@ class _Writer:
             return []
         kept += await self._finish_batches(batches, len(kept))
         new = self._keep_new(kept)
-        await self.examiner.search([worded.question for worded in new])  # the journal has no hits
+        await self.examiner.search([worded.question for worded in new])  # the journal stores no hits
         return new
 
     def _draw_named(self) -> list[Draft]:
