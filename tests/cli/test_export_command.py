@@ -359,9 +359,7 @@ def test_of_a_checkpoint_that_is_pruned_while_it_is_read_the_next_is_exported(
     monkeypatch.setattr(module, moment, pruned)
     assert export(place, run.name, tmp_path / "out", "--merge") == 0
     said = capsys.readouterr()
-    assert (
-        "was deleted while it was being read: the run is still being trained; taking the one that follows" in said.err
-    )
+    assert "was deleted while it was being read: the run is still being trained; loading another checkpoint" in said.err
     assert "at step 3" in said.out and read_notes(tmp_path / "out").style == "brief"
 
 
@@ -377,7 +375,7 @@ def test_a_run_that_prunes_whatever_is_read_is_not_followed_for_ever(place, tmp_
     monkeypatch.setattr(notes, "verify_checkpoint", pruned)
     assert export(place, "fast", tmp_path / "never") == 2
     *told, line, hint = capsys.readouterr().err.splitlines()
-    assert len(told) == 4 and all("taking the one that follows" in one for one in told)
+    assert len(told) == 4 and all("loading another checkpoint" in one for one in told)
     assert (
         line.startswith("quaere: ")
         and "step-000005 was deleted while it was being read" in line

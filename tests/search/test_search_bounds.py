@@ -44,7 +44,7 @@ def test_patterns_with_more_than_two_wildcards_are_said_and_not_followed(tmp_pat
     ignores.enter(tmp_path)
     assert ignores.match(tmp_path / "bar.txt", is_folder=False)
     assert not ignores.match(tmp_path / "xbc.txt", is_folder=False)
-    assert said == ["1 patterns not followed: too many wildcards, or lines"]
+    assert said == ["1 patterns ignored: too many wildcards or lines"]
 
 
 def test_a_folder_left_out_is_counted_once(tmp_path):

@@ -370,7 +370,7 @@ def test_an_index_of_an_earlier_version_is_updated(tmp_path, folder, embedder):
 
 def test_sources_that_are_gone_are_named(tmp_path, folder, index):
     folder.rename(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match="docs, which is not there") as caught:
+    with pytest.raises(BadInput, match="docs, which no longer exists") as caught:
         update_index(index.path)
     assert "--force" in caught.value.hint
     assert len(open_index(index.path)) == 3
@@ -379,7 +379,7 @@ def test_sources_that_are_gone_are_named(tmp_path, folder, index):
 def test_an_index_that_does_not_know_its_sources_is_refused(index):
     path = index.path / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"sources": []}))
-    with pytest.raises(BadInput, match="did not keep"):
+    with pytest.raises(BadInput, match="did not record its sources"):
         update_index(index.path)
 
 

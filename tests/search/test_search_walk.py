@@ -147,8 +147,8 @@ def test_a_gitignore_made_to_hang_is_not_followed(tmp_path, tree):
     found, report = ids(tree)
     assert "a.md" in found and f"{name}.md" in found and "b.txt" not in found and "drafts/c.md" in found
     assert report.problems == [
-        ".gitignore: 4003 patterns not followed: too many wildcards, or lines",
-        "drafts/.gitignore: not followed: not a regular file of at most 64 KiB",
+        ".gitignore: 4003 patterns ignored: too many wildcards or lines",
+        "drafts/.gitignore: ignored: not a regular file of at most 64 KiB",
     ]
 
 
@@ -161,7 +161,7 @@ def test_a_gitignore_that_cannot_be_read_is_named(tree, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(Path, "read_text", read_text)
         found, report = ids(tree)
-    assert "a.md" in found and report.problems == [".gitignore: not followed: Input/output error"]
+    assert "a.md" in found and report.problems == [".gitignore: ignored: Input/output error"]
 
 
 def test_left_out_files_are_no_part_of_the_fingerprint(tmp_path, tree):

@@ -337,5 +337,5 @@ def test_unused_gpus_are_spoken_of(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     said = []
     assert choose_device("auto", said.append) == "cuda"
-    assert len(said) == 1 and "4 GPUs" in said[0] and "one is used" in said[0]
+    assert len(said) == 1 and "4 GPUs" in said[0] and "only one of them" in said[0]
     assert choose_device("cpu", said.append) == "cpu" and len(said) == 1

@@ -106,7 +106,7 @@ def test_the_sdk_is_asked_for_by_its_extra(monkeypatch):
     monkeypatch.setattr(tinker, "version", lambda name: "0.36.0")
     tinker.check_sdk()
     monkeypatch.setattr(tinker, "version", lambda name: "0.37.0")
-    with pytest.raises(BadInput, match=r"tinker 0\.37\.0 has not been tried; 0\.36 is the newest that has") as caught:
+    with pytest.raises(BadInput, match=r"tinker 0\.37\.0 has not been tested; 0\.36 is the newest tested") as caught:
         tinker.check_sdk()
     assert caught.value.hint == "pip install 'tinker>=0.25,<0.37'"
 

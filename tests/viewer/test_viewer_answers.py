@@ -130,6 +130,6 @@ def test_a_question_without_an_answer_quoted_nothing(tmp_path):
 def test_an_episode_that_abstained_has_no_answer_and_shows_what_it_searched_for(client):
     page = words(client.get("/run/abstained/episode?id=ask-0").text)
     assert "Not in these documents Searched for Halm bridge Passages seen" in page
-    assert "needless though an answer is known: Orsolya Venn" in page
+    assert "abstained wrongly though an answer is known: Orsolya Venn" in page
     assert twin(client, "episode?id=ask-0", run="abstained")["abstained"]
     assert not twin(client, "episode?id=ask-0", run="found")["abstained"]

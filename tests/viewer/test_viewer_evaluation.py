@@ -290,7 +290,7 @@ def test_abstention_has_a_table_and_a_refused_question_without_an_answer_is_righ
     (tmp_path / "runs").mkdir()
     client = open_client(tmp_path / "runs", files=[tmp_path / "ours.items.jsonl", tmp_path / "theirs.items.jsonl"])
     page = client.get("/evaluation?of=file:ours.items.jsonl").text
-    assert "Unanswerable refused" in page and "(unanswerable)" in page and "Percent wrong if only the surest" in page
+    assert "Unanswerable refused" in page and "(unanswerable)" in page and "with the highest confidence" in page
     shown = twin(client, "/evaluation?of=file:ours.items.jsonl")
     assert shown["score"]["abstention"]["refused"]["mean"] == 1.0
     assert [item["right"] for item in shown["page"]["items"]] == [True, False, True]
@@ -341,7 +341,7 @@ def test_an_answer_below_the_runs_confidence_is_an_abstention_on_every_page(tmp_
     assert f"Who built bridge 1? rightly refused (unanswerable) {WRONG}" in shown
     refused = score["abstention"]["refused_answerable"]
     assert refused["mean"] == pytest.approx(1 / 3) and "Answerable refused Wrong of answered" in shown
-    for name, says in (("q1", "needless though an answer is known"), ("q1-hidden", "right its answer")):
+    for name, says in (("q1", "abstained wrongly though an answer is known"), ("q1-hidden", "right its answer")):
         episode = twin(client, f"/run/votes/episode?id={name}")
         assert episode["abstained"] and episode["shown"]["state"] == "abstained"
         page = words(client.get(f"/run/votes/episode?id={name}"))

@@ -324,7 +324,7 @@ def derive_joint(template: ChatTemplate, role: Role) -> JointText:
     """
     *grown, ended = _render(template, role, with_prompt=True)
     moves_prompt = any(text in grown[1].rpartition(SLOT.format(2))[2] for text in (_PROMPT, SEARCH.description))
-    if moves_prompt:  # Mistral's do: to the newest question. An episode has its prompt where it began.
+    if moves_prompt:  # Mistral's templates move it to the newest question; in an episode it stays at the beginning
         *grown, ended = _render(template, role, with_prompt=False)
     # Texts around the slots: before the question, before the turn, closing, opening, closing, opening.
     short, middle, long = map(_around, grown)

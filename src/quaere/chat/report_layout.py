@@ -172,7 +172,7 @@ def find_quotations(report: Report) -> Quotations:
 
 
 def _locate(said: str, passage: str, plain: Plain) -> tuple[int, int] | None:
-    """Where the passage says so, as it is written or without its markup."""
+    """The place of a statement in the passage, as written or without markup; None if the passage does not have it."""
     if place := locate_span(_veil(said), _veil(passage)):
         return place
     place = locate_span(_veil(said), _veil(plain.text))

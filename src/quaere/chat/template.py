@@ -8,11 +8,11 @@ Which roles and tools a template supports is found out by rendering placeholders
 strings in its source.
 
 A template is an untrusted program. Jinja's sandbox restricts what it can access, not how long it runs or what it makes.
-Two nested loops of 100,000 take an hour: lines are counted (not seconds, so that the same templates are refused on slow
-and fast machines). One line may cost anything, `{% set n = n * n %}` forty times or one `"%999999999d" % 1`: operations
-whose result may be far larger than their operands are checked before they run, by the largest result that these allow,
-and the bytes of all results of a rendering are counted. What a template can call and see is otherwise as in
-transformers' `apply_chat_template`.
+Two nested loops of 100,000 take an hour, so the executed lines are counted (not seconds, so that the same templates are
+refused on slow and fast machines). A single line may cost any amount of work too, such as `"%999999999d" % 1` or the
+last of forty lines `{% set n = n * n %}`. So operations whose result may be far larger than their operands are checked
+before they run, by the largest result that the operands allow, and the bytes of all results of a rendering are counted.
+What a template can call and see is otherwise as in transformers' `apply_chat_template`.
 """
 
 import json
@@ -133,9 +133,9 @@ class ChatTemplate:
 
 MAX_VALUE = 1 << 26  # bytes of one result, at most
 MAX_TOTAL = 1 << 29  # bytes of all results of one rendering
-MAX_BITS = 4096  # of a whole number
+MAX_BITS = 4096  # bits of an integer
 _ITEM = 64  # bytes of a list's or dict's entry
-# Filters whose result is one of their operands or a part of it, which do not multiply each other.
+# Filters whose result is one of their operands or a part of it: the sizes of operands do not multiply.
 _CHOOSING = {"default", "d", "map", "select", "reject", "selectattr", "rejectattr", "list", "first", "last", "length"}
 _DIGITS = re.compile(r"\d+")
 _left: ContextVar[list[int]] = ContextVar("bytes_left")

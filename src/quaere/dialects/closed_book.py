@@ -1,9 +1,8 @@
 """The closed-book dialect: one turn, no tools, the answer between tags (`eval --closed-book`, and EVE's verifier).
 
-Its solvers are the baselines `direct`, which answers at once, and `cot`, which thinks first.
-
-It is the baseline that shows how much the documents add to what the model already knows. The prompt does not mention
-searching, so a model that was taught to search is not penalised for trying to.
+Its solvers are the baselines `direct`, which answers at once, and `cot`, which thinks first. They show how much the
+documents add to what the model already knows. The prompt does not mention searching, so a model that was taught to
+search is not penalised for trying to.
 
     ClosedBook().read("It was her. <answer>Orsolya Venn</answer>") -> Answer(text="Orsolya Venn")
 

@@ -169,7 +169,7 @@ def weigh_pairs(episode: Episode, settings: EvaluationSettings = DEFAULT) -> lis
 
 
 def _pair_scores(episode: Episode, settings: EvaluationSettings) -> list[float]:
-    """The scores of the pairs as the settings say; all 0, which weighs nothing, if the oracle knows no evidence."""
+    """The scores of the pairs as the settings say; all 0 (every factor is then 1) if the oracle knows no evidence."""
     pairs = find_pairs(episode)
     scores = [pair.score for pair in pairs]
     if settings.scores == "oracle":
@@ -183,8 +183,8 @@ def _pair_scores(episode: Episode, settings: EvaluationSettings) -> list[float]:
 def credit_scores(episodes: Sequence[Episode], settings: EvaluationSettings) -> list[list[Credit]]:
     """Advantages of the tokens of evaluations: the Brier reward of each, minus its mean over the batch.
 
-    The mean is over the evaluations of equally good searches. What a search returned is known before it is scored, so
-    that the baseline may depend on it. Evaluations of searches that cannot be judged get none.
+    The mean is over the evaluations of equally good searches: what a search returned is known before it is scored, so
+    the baseline may depend on it. Evaluations of searches that cannot be judged get no advantage.
     """
     rated: list[tuple[int, Pair, bool, float]] = []
     for number, episode in enumerate(episodes):

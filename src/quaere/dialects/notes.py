@@ -31,7 +31,7 @@ from quaere.runs.checkpoints import Best, Checkpoint, Which, find_checkpoints, p
 T = TypeVar("T")
 
 NOTES, WARMUP = "quaere.json", "warmup.json"
-_NUM_TRIES = 5  # attempts to read a checkpoint before training prunes it
+_NUM_TRIES = 5  # attempts to read a checkpoint, which training may prune meanwhile
 
 
 # --------------------------------------------------------------------------------------------------------------- notes
@@ -154,7 +154,7 @@ class RoleWeights(Struct, frozen=True):
     base: str
     notes: Notes
     best: Best | None  # validation result of these weights, if they are the best
-    index: str = ""  # that the run learnt from
+    index: str = ""  # the index that the run learnt from
 
     @property
     def name(self) -> str:
@@ -248,7 +248,7 @@ def use_role(
             weights = found or find()
             return weights, use(weights)
         except CheckpointGone as error:
-            report(f"{error}; taking the one that follows")
+            report(f"{error}; loading another checkpoint")
             found = None
     weights = find()
     return weights, use(weights)

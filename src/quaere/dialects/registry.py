@@ -5,7 +5,7 @@ tool-call     solver       JSON calls, as in Dr. Zero                      exact
 search-r1     solver       tags                                            exact match
 autorefine    solver       tags, notes on what was found                   F1, or else a bonus for notes with the answer
 evalrar       solver       tags, an evaluation of what was found           exact match, or else the same bonus
-evalact       solver       JSON calls, every search evaluated and scored   F1 if the format holds; tokens weighed
+evalact       solver       JSON calls, every search evaluated and scored   F1 if the format holds; PCAR
 report        writer       tags; a report that cites passages by number
               rubric       the dimensions that reports are graded by
               assessment   searches into reports, and their scores
@@ -125,8 +125,8 @@ def open_solver(
     """The solver of a dialect: protocol and reward.
 
     `evidence` asks for the sentence it relies on, `guided` writes the start of its turns. With `abstention`, it may
-    answer that the documents do not say, for these rewards; None: it may not. Settings of another dialect become
-    this one's defaults.
+    answer that the documents do not say, and gets these rewards for it; None: it may not. If `settings` are those of
+    another dialect, this one's defaults are used.
     """
     from quaere.dialects.roles import SolverOptions, let_abstain
 
@@ -205,7 +205,7 @@ class Taught(NamedTuple):
 _TAUGHT: dict[str, Taught] = {
     "drzero": Taught("tool-call"),
     "eve": Taught("tool-call", evidence=True),
-    "eve-search-r1": Taught("search-r1", evidence=True),  # of EVE with solver.dialect=search-r1
+    "eve-search-r1": Taught("search-r1", evidence=True),  # for EVE with solver.dialect=search-r1
     **{name: Taught(name) for name in _with_role(_DIALECTS.places, "solver") if name not in ("tool-call", *UNTRAINED)},
     "score": Taught("report"),
 }

@@ -38,7 +38,7 @@ from quaere.setting_types import check_settings
 
 Opened = TypeVar("Opened", covariant=True)
 
-# The reward components of an attempt: `reward/total` is the reward, `answer/exact_match` is 1 for a right answer.
+# Returns the reward components of an attempt: `reward/total` is the reward, `answer/exact_match` 1 for a right answer.
 Pay = Callable[[Episode], Mapping[str, float]]
 
 # How an answer is scored; `own` is the score used in the paper that the dialect comes from.
@@ -139,7 +139,7 @@ class Solver(Struct, frozen=True):
 
 
 def let_abstain(solver: Solver, rewards: AbstentionRewards) -> Solver:
-    """The solver with the rewards `rewards` for abstaining, and with metrics of how often it abstains."""
+    """The solver with `rewards` for abstaining, and with metrics of how often it abstains."""
 
     def measure(episodes: Sequence[Episode]) -> dict[str, float]:
         return {**(solver.measure(episodes) if solver.measure else {}), **measure_abstention(episodes)}

@@ -67,9 +67,9 @@ class NoteSettings(DialectSettings, frozen=True, forbid_unknown_fields=True):
         bonus: Reward for notes that contain the right answer when the given answer is wrong. [Eval-RAR; AutoRefine]
         contain: How a note is matched with the right answer; normalised: whole words, without case and punctuation;
             raw: letter for letter. [Quaere]
-        note_rule: Which notes earn the bonus; any: all, as published; grounded: if a passage shown before the note
-            has the answer, the question has not, and all notes have, for each search, at most as many further words
-            of content as the answer. [Quaere]
+        note_rule: Which notes earn the bonus; any: all, as published; grounded: only if a passage shown before the
+            note has the answer, the question does not have it, and all notes together have, per search, at most as
+            many other content words as the answer has words. [Quaere]
     """
 
     bonus: Fraction = BONUS

@@ -110,7 +110,7 @@ class ToolCallSolver(_ToolCalls, SolverProtocol):
         """In a guided episode, the first turn: a search with the question itself, if it can be a query; else None."""
         if not self.guided or turn > 0 or not isinstance(task, SolveTask):
             return None
-        whole = task.question.text.encode(errors="replace").decode()  # no half of a character
+        whole = task.question.text.encode(errors="replace").decode()  # without lone surrogates
         query = json.dumps(whole.strip()[:MAX_QUERY_CHARS], ensure_ascii=False)[1:-1].replace("<", "\\u003c")
         message = Message("assistant", (SEARCH_PREFIX, Quoted(query), SEARCH_SUFFIX))  # no tag in it ends the call
         return message if isinstance(self.read(message.text), Search) else None
@@ -332,7 +332,7 @@ fact about the one before it, and you find it by searching.
 - The answer is one short string, stated in a passage you found, with no other right answer.
 """
 
-# For a given question: its answer stays, and one name in it gives way to what another document says of that thing.
+# To reword a given question: its answer stays, and one name in it is replaced by what another document says of it.
 HARDENING_RULES = """\
 Below are a document, a question about it and its answer. Make the question harder, so that it needs one search more:
 
@@ -369,7 +369,7 @@ CITED_BRIEF_SOLVER_SYSTEM = "Answer the question and quote your evidence. Think,
 CITED_BRIEF_PROPOSER_SYSTEM = (
     "Write a question of {hops} hop{plural}, its evidence and its answer. Think, then search or finish."
 )
-# By style, without evidence and with it.
+# By style: the prompt without evidence and the one with evidence.
 SOLVER_SYSTEMS: dict[str, tuple[str, str]] = {
     "full": (SOLVER_SYSTEM, CITED_SOLVER_SYSTEM),
     "brief": (BRIEF_SOLVER_SYSTEM, CITED_BRIEF_SOLVER_SYSTEM),

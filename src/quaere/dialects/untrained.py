@@ -71,7 +71,7 @@ class UntrainedSolver(SolverProtocol):
         """The first turn: a search with the question, cut to the length of a query."""
         if turn > 0 or not isinstance(task, SolveTask):
             return None
-        whole = task.question.text.encode(errors="replace").decode()  # no half of a character
+        whole = task.question.text.encode(errors="replace").decode()  # without lone surrogates
         return Message("assistant", ("<search>", Quoted(whole.strip()[:MAX_QUERY_CHARS]), "</search>"))
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-# Here, and not in `policy_gradient.py`, because settings use them and must not load torch.
+# Defined here and not in `policy_gradient.py`, because settings use these types and must not load torch.
 Aggregation = Literal["token_mean", "sequence_mean", "token_sum"]
 Divergence = Literal["k1", "k2", "k3"]
 LoneGroup = Literal["zero", "raw"]

@@ -13,7 +13,7 @@ rewards of a group and differ in the group; the others do not standardise.
 Losses take log-probs, advantages per sequence (B) or per token (BT), and `mask_BT`, which is true where the policy
 sampled the token. Values at all other tokens (prompts, tool responses, padding) never affect a loss or its gradient.
 There is no clipped loss: with one update per batch every ratio pi / pi_old is 1, where clipping never acts and the
-gradient is that of `policy_gradient_loss`. Where a batch makes several (SCORE), later ones count as the first.
+gradient is that of `policy_gradient_loss`. If a batch gives several updates (SCORE), the ratio is taken as 1 in all.
 
 A batch may be split into micro-batches. Each divides by the count of the *whole* batch, so their losses add up to the
 loss of the batch:

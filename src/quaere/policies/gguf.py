@@ -80,7 +80,7 @@ def _read_weights(family: Family, fields: Fields) -> dict[str, torch.Tensor]:
             continue  # read with the settings: transformers computes these factors
         layer, part = split_name(tensor.name)
         if layer >= fields.num_layers:
-            continue  # it predicts several tokens at once
+            continue  # a layer for multi-token prediction
         name, _, place = family.rename(tensor.name).partition("/")
         try:
             array = family.restore(dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32), part, fields)

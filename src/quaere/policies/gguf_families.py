@@ -89,13 +89,13 @@ def split_halves(weight: Array, num_heads: int) -> Array:
     return per_head.swapaxes(1, 2).reshape(weight.shape)
 
 
-_QKV = ("attn_qkv.weight", "ssm_conv1d.weight")  # which begin with queries and keys
+_QKV = ("attn_qkv.weight", "ssm_conv1d.weight")  # tensors that begin with queries and keys
 _TILED = (*_QKV, "attn_gate.weight", "ssm_out.weight", "ssm_alpha.weight", "ssm_beta.weight", "ssm_a", "ssm_dt.bias")
 
 
 def _untile(array: Array, part: str, fields: Fields) -> Array:
     """The tensor with the value heads of each key head side by side; llama.cpp has the first of each key head first."""
-    if part == "ssm_out.weight":  # whose columns are heads
+    if part == "ssm_out.weight":  # its columns, and not its rows, belong to heads
         return _untile(array.T, "", fields).T
     num_keys, num_values = fields.count("ssm.group_count"), fields.count("ssm.time_step_rank")
     start = 2 * num_keys * fields.number("ssm.state_size") if part in _QKV else 0

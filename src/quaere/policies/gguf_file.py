@@ -168,7 +168,7 @@ class Fields:
 
     @property
     def num_layers(self) -> int:
-        """Number of layers, without those that only predict further tokens at once."""
+        """Number of layers, without those for multi-token prediction."""
         return self.number("block_count") - self.number("nextn_predict_layers", 0)
 
     def has(self, part: str) -> bool:

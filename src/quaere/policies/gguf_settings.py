@@ -96,7 +96,7 @@ def read_qwen35(fields: Fields) -> dict[str, Any]:
 
 
 def read_granite(fields: Fields) -> dict[str, Any]:
-    """Granite 4 hybrid: state spaces, some layers of attention, and experts beside a shared one or that one alone."""
+    """Granite 4 hybrid: state spaces, some layers of attention; experts with a shared one, or the shared one alone."""
     kv_heads, num_heads = fields.per_layer(KV_HEADS), fields.count("ssm.time_step_rank")
     inner = fields.number("ssm.inner_size")
     experts = {"num_local_experts": fields.number("expert_count", 0)}

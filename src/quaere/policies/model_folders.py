@@ -82,7 +82,7 @@ def _read(path: Path, type: type[T]) -> T:
 
 MAX_LAYERS = 1_000  # the deepest of today's models have 126
 MAX_EXPERTS = 10_000
-MAX_WIDTH = 1 << 24  # of a vocabulary, of states, of a head ...
+MAX_WIDTH = 1 << 24  # largest size of a vocabulary, of states, of a head ...
 PARAMETERS_PER_BYTE = 2  # quantised to four bits
 SPARE_NUMBERS = 1 << 28  # parameters and buffers that no file has: heads that are not stored, masks, frequencies
 

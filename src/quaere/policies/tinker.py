@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 KEY = "TINKER_API_KEY"
 HOSTED = "the hosted Tinker service"  # how an empty URL is named
-_NEWEST = (0, 36)  # tried; the interface changes with every version
-_WITH_EXPORTS = (0, 28)  # the first with the hosted service's way to download an adapter
-_WITH_OWN_REST = (0, 36)  # the first with a client of saved states alone; the older way warns
+_NEWEST = (0, 36)  # the newest tested version: the interface changes with every version
+_WITH_EXPORTS = (0, 28)  # the first version that can download an adapter from the hosted service
+_WITH_OWN_REST = (0, 36)  # the first version with `RestClient`; `create_rest_client` warns since then
 _GO_ON = "quaere evolve --resume RUN goes on from the last checkpoint"
 _LOOK_S = 2.0  # seconds between two looks at a request that is under way
 _NO_KEY = "tml-none"  # a server of your own needs no key, but the SDK wants one
@@ -48,7 +48,7 @@ def check_sdk() -> None:
         raise ExtraMissing("--trainer tinker needs the tinker SDK", extra="tinker")
     if sdk_version() > _NEWEST:
         raise BadInput(
-            f"tinker {version('tinker')} has not been tried; {_NEWEST[0]}.{_NEWEST[1]} is the newest that has",
+            f"tinker {version('tinker')} has not been tested; {_NEWEST[0]}.{_NEWEST[1]} is the newest tested version",
             hint=requirement_hint("tinker>=0.25,<0.37"),
         )
 
@@ -83,9 +83,9 @@ class TinkerService:
         bypass_proxy(url)
         self.name = self.url or HOSTED  # in messages
         self.patience_s = patience_s
-        # What the SDK reports about its own use is switched off unless the user has asked for it.
+        # The SDK's telemetry is switched off unless the user has switched it on.
         os.environ.setdefault("TINKER_TELEMETRY", "0")
-        logging.getLogger("tinker").setLevel(logging.ERROR)  # what matters of its warnings is an error here
+        logging.getLogger("tinker").setLevel(logging.ERROR)  # the warnings that matter are raised as errors here
         import tinker
 
         self.types = tinker.types
@@ -121,7 +121,7 @@ class TinkerService:
     def forget_model(self, model_id: str) -> None:
         """Ask the server to unload an adapter that is no longer used; failures are ignored."""
         if not self.url:
-            return  # a hosted service has its own way of ending what is not used
+            return  # the hosted service unloads unused adapters by itself
         body = {"model_id": model_id, "type": "unload_model"}
         with suppress(httpx.HTTPError):
             httpx.post(f"{self.url}/api/v1/unload_model", json=body, headers=self._headers(), timeout=10.0)

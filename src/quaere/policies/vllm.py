@@ -174,7 +174,7 @@ class VllmSampler:
         self.name = base
         self.max_positions = max_positions
         self._server = server
-        self._model = base  # the server's name of what is sampled from
+        self._model = base  # the server's name of the model that is sampled from
         self._stops = StopStrings(decode)
         self._root = folder.absolute()
         self._folder: Path | None = None
@@ -241,7 +241,7 @@ class VllmSampler:
 
 
 def turn_request(model: str, token_ids: Sequence[int], params: SamplingParams) -> dict[str, Any]:
-    """The body of a request for a turn, with everything that a server would else take from the model's own settings."""
+    """The body of a request for a turn; all parameters are set, so that none comes from the model's own settings."""
     return {
         "model": model,
         "prompt": list(token_ids),
@@ -277,7 +277,7 @@ def read_turn(content: bytes, sent: Sequence[int], params: SamplingParams, stops
         raise TrainingStopped("the engine returns no log-probs of what it samples", hint=_WIRE)
     turn = cut_turn(token_ids, logprobs, params, stops)
     if turn.stop_reason == "length" and choice.finish_reason == "stop":
-        return structs.replace(turn, stop_reason="end_of_turn")  # at an id that the server adds to those it was sent
+        return structs.replace(turn, stop_reason="end_of_turn")  # at a stop id of the server's own
     return turn
 
 

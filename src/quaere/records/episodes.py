@@ -31,7 +31,7 @@ class ProposeTask(Struct, frozen=True, tag="propose"):
 
     `question_type` asks for a type of question ("causal", ...); "" leaves the type open. With `given`, a checked
     question about the document, the task is to reword it so that it needs one search more; its answer stays. `beside`
-    is a page that describes a name in it; without one, the policy searches for such a page.
+    is a page that describes a name in the given question; without it, the policy searches for such a page.
 
         ProposeTask(id="p1", document=Passage(...), hops=2)
     """

@@ -1,4 +1,4 @@
-"""Abstention: the answer that says that the documents do not answer, and questions that they do not answer.
+"""Abstention: the answer "not in these documents", and questions whose answer is hidden from their searches.
 
     is_abstention("Not in these documents.") -> True
     hide_answers(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))
@@ -6,9 +6,10 @@
 
     AbstentionRewards(right=1.0, needless=0.0).of(episode)
 
-Practice knows which questions have no answer, so the reward depends on whether abstaining was right. With one reward
-`a` for both, abstaining is reinforced in every group in which fewer than about `a` of the attempts are right; in one
-without a right attempt any `a` above 0 gives the same advantages, because GRPO divides by the group's deviation.
+In training it is known which questions have no answer, so the reward depends on whether abstaining was right. With the
+same reward `a` in both cases, abstaining would be reinforced in every group in which the share of right attempts is
+below about `a`. In a group without a right attempt, any `a` above 0 gives the same advantages, because GRPO divides by
+the group's standard deviation.
 """
 
 from msgspec import Struct, structs
@@ -19,7 +20,7 @@ from quaere.rewards.answers import contains, match_as_written, normalise_answer
 ABSTENTION = "not in these documents"
 ABSTAINED = "answer/abstained"  # metric: 1 for an episode that counts as an abstention
 UNANSWERABLE = "answer/unanswerable"  # metric: 1 for a question without accepted answers, where abstaining is right
-HIDDEN_SUFFIX = "-hidden"  # of the id of a question whose answer is hidden
+HIDDEN_SUFFIX = "-hidden"  # ends the id of a question whose answer is hidden
 
 
 class AbstentionRewards(Struct, frozen=True):
@@ -32,7 +33,7 @@ class AbstentionRewards(Struct, frozen=True):
     needless: float = 0.0
 
     def of(self, episode: Episode) -> float:
-        """The reward of an episode that abstained; at most 0 without a search, which says nothing of the documents."""
+        """The reward of an episode that abstained; at most 0 if it did not search and so cannot know."""
         assert isinstance(episode.task, SolveTask)
         earned = self.needless if episode.task.question.answers else self.right
         return earned if episode.num_searches else min(0.0, earned)
@@ -46,7 +47,8 @@ def is_abstention(text: str) -> bool:
 def hide_answers(question: Question) -> Question | None:
     """A copy of the question whose searches return no passage with an accepted answer; None if it cannot be hidden.
 
-    "yes", "no" and an answer that the question names (a choice of two things) are in passages that prove nothing.
+    "yes", "no" and an answer that the question itself names (a choice of two things) cannot be hidden: many passages
+    contain these words without proving the answer.
     """
     answers = question.answers
     if not answers or any(
@@ -71,7 +73,8 @@ def has_hidden_answer(question_id: str) -> bool:
 def is_hidden(passage: Passage, question: Question) -> bool:
     """True if the passage contains an answer that is hidden from the question's searches.
 
-    Normalised words miss answers next to punctuation: "1702" in "1702-1760", "1000" in "size=1000".
+    The passage is searched for the normalised answer and for the answer as written: normalisation joins words at
+    punctuation, so it misses "1702" in "1702-1760" and "1000" in "size=1000".
     """
     text = passage.titled_text
     return any(contains(text, answer) or match_as_written(answer).search(text) for answer in question.hidden)

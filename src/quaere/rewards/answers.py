@@ -162,7 +162,7 @@ def _starts_of_left(words: Sequence[str], middle: int) -> list[int]:
 
 
 def _choose(words: Sequence[str], start: int, middle: int, end: int, answer: str) -> int | None:
-    """0 if words[start:middle] is the answer, 1 if words[middle + 1:end] is; None if neither, or not alternatives."""
+    """0 if words[start:middle] is the answer, 1 if words[middle + 1:end] is; None if neither, or no alternatives."""
     left, right = words[start:middle], words[middle + 1 : end]
     if not (_is_alternative(left) and _is_alternative(right) and _kinds(left) & _kinds(right)):
         return None

@@ -11,9 +11,10 @@ EVE gives the full score; and a question of several hops written without any sea
 gives 1 / hops.
 
 A question is attempted n times; k of the attempts are right. The difficulty D is highest for exactly one right attempt
-and 0 if all or none are right; an ablation compares with a parabola that peaks at one half. Where right attempts count
-only with the searches needed, k are those, and the others (`num_easy`) are neither counted nor wrong. V and B are the
-verifier value and the brevity of the span, which has no part in F.
+and 0 if all or none are right; an ablation compares with a parabola that peaks at one half. If a right attempt counts
+only when it made as many searches as the question needs, k is the number of those; right attempts with fewer searches
+(`num_easy`) count neither as right nor as wrong. V is the verifier's value of the span and B its brevity; the span does
+not influence F.
 
 The functions take counts, texts and flags; reading episodes, sampling and tokenising are done by the caller.
 """

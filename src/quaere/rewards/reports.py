@@ -142,7 +142,7 @@ _MARK = re.compile(r"\[[0-9, \t]*+\]")
 def consistency_score(conclusions: Sequence[str], agreement: Agreement = "words") -> float | None:
     """Mean TF-IDF cosine over all pairs of conclusions on one question (Algorithm 2); None for fewer than two.
 
-    By "content", citation marks and short words, which most conclusions share, do not count as agreement.
+    With "content", citation marks and short words, which most conclusions share, do not count as agreement.
 
     IDF is computed over these conclusions alone. A conclusion without a word has similarity 0 to every other, including
     another such: otherwise empty conclusions would count as agreement.

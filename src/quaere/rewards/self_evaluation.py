@@ -4,9 +4,10 @@
 
 Eval-RAR's R_answer is exact match (Eq. 2-5), AutoRefine's is F1. Notes are the policy's own text about the passages it
 found; the caller has extracted them. As published, any note counts: one before any search, a list of guesses, "no" in
-"no information". `is_grounded` tells the notes that show what was read.
+"no information". `is_grounded` accepts only notes that repeat an answer the policy was shown.
 
-Also how good such assessments are: calibration of scores, and the value of each search that they should agree with.
+The module also measures how good such assessments are: the calibration of the scores, and the value of each search,
+with which its score should agree.
 """
 
 import math
@@ -89,12 +90,12 @@ def is_grounded(
     num_searches: int = 1,
     contain: NoteMatch = "normalised",
 ) -> bool:
-    """True if a note has an accepted answer that a text shown before it contains, and all notes have little else.
+    """True if a note has an accepted answer that a text shown before it contains, and all notes say little else.
 
-    `notes` are those of an episode, each with the texts shown before it. Little else: `further_words` of all notes
-    together are at most as many, for each search, as the answer's own words. So a list of guesses earns nothing,
-    however it is written. "yes", "no" and answers that the question contains, such as its alternatives, could be
-    written without reading, so that no note is grounded by them.
+    `notes` are those of an episode, each with the texts shown before it. They say little else if they have, all
+    together, at most as many `further_words` as the answer has words, times the number of searches. So a list of
+    guesses earns nothing, however it is written. "yes", "no" and answers that the question contains, such as its
+    alternatives, could be written without reading and therefore ground no note.
 
         is_grounded([("Venn built it.", ["Venn built Halm."])], "Who built Halm?", ["Venn"]) -> True
         is_grounded([("Venn, Oleen or Brod", ["Venn built Halm."])], "Who built Halm?", ["Venn"]) -> False
@@ -103,7 +104,7 @@ def is_grounded(
     for answer in accepted:
         if normalise_answer(answer) in ("yes", "no") or contains(question, answer):
             continue
-        # Whole words even with `raw`: what is not the answer is counted as whole words too.
+        # The answer must be whole words even with `raw`, because `further_words` counts the rest as whole words.
         found = any(
             contains(note, answer)
             and _stands_in(note, answer, contain)
@@ -117,9 +118,9 @@ def is_grounded(
 
 
 def further_words(note: str, question: str, answer: str, shown: Iterable[str] = ()) -> list[str]:
-    """The words of a note without the answer, the words of the question and those that name nothing.
+    """The words of a note other than the answer, the question's words and words that name nothing (`_PLAIN`).
 
-    Nor does a sentence with the answer count, if the note quotes it as a whole from a text shown.
+    A sentence with the answer that the note quotes in full from a shown text does not count either.
 
     further_words("It says that Orsolya Venn built it in 1702.", "Who built it?", "Orsolya Venn") -> ["1702"]
     """

@@ -37,10 +37,10 @@ from quaere.rollout.policy import Conversation, Policy, Written, derive_seed
 from quaere.search.engines import CANDIDATES, titles_first
 from quaere.setting_types import NonNegativeInt, PositiveInt
 
-if TYPE_CHECKING:  # it imports the engines, and reading a run needs the limits alone
+if TYPE_CHECKING:  # importing it loads the search engines, and reading a run needs only the limits
     from quaere.search.searcher import Searcher
 
-_SPENT = "searches"  # kind of the failure of a search that was one too many
+_SPENT = "searches"  # kind of failure of a search beyond the limit on searches
 _SPARE_HITS = 20  # further hits of a search that leaves out passages with hidden answers
 
 
@@ -59,10 +59,10 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
         titles_first: Show passages first whose title the query names, among the first ten found. [Quaere]
         answer_turn: Keep the last turn and `answer_tokens` for the answer: once no further search is possible,
             by turns, searches or tokens, the reply says so, and searches after it are refused. The papers do
-            not (preset paper). [Quaere]
+            not do this (preset paper). [Quaere]
         answer_tokens: Tokens of the sequence that are kept for the answer. [Quaere]
-        thought_tokens: Tokens of a thought at the start of a turn; one that goes on for longer is ended, and
-            the turn goes on after it. 0: as many as the turn has. Models behind an endpoint have their own. [Quaere]
+        thought_tokens: Tokens of a thought at the start of a turn; a longer thought is ended, and the turn
+            goes on after it. 0: as many as the turn has. No effect on models behind an endpoint. [Quaere]
     """
 
     max_turns: PositiveInt = 5
@@ -314,7 +314,7 @@ class _Play:
 async def find_results(
     searcher: Searcher, task: Task, queries: Sequence[str], limits: Limits
 ) -> tuple[SearchResult, ...]:
-    """What a task's queries find, in the order in which it is shown; passages with hidden answers are left out."""
+    """The results of a task's queries, in the order in which they are shown, without passages with hidden answers."""
     topk, ordered = limits.topk, limits.titles_first
     wanted = max(topk, CANDIDATES) if ordered else topk
     hiding = task.question if isinstance(task, SolveTask) and task.question.hidden else None

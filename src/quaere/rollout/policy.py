@@ -100,7 +100,8 @@ class TokenConversation:
     async def _think(self, params: SamplingParams, max_tokens: int) -> tuple[StopReason, bool]:
         """Sample a thought, ended after `max_tokens`; the stop reason, and whether the turn goes on after the thought.
 
-        A request ends exactly where a thought does, because a stop string is not seen over two requests.
+        The end of the thought is a stop string of the request; if the request ended later, a stop string of the turn
+        that begins in it and ends in the next request would not be recognised.
         """
         stop = (*params.stop, *self._renderer.thought_stop)
         reason = await self._sample(structs.replace(params, max_tokens=max_tokens, stop=stop))
@@ -129,7 +130,7 @@ class TokenConversation:
     ) -> Written:
         """Sample the turn of another conversation in this session; the last message is cut to `max_tokens`.
 
-        It has the same session because a lockstep sampler waits for a request of every open one.
+        It uses the same session, because a lockstep sampler waits for a request from every open session.
         """
         *first, last = messages
         prompt = self._renderer.opening([*first, self._renderer.cut(last, max_tokens)])

@@ -1,15 +1,18 @@
-"""Reader of questions: of files with one JSON object per line, of which only `question` is required, of Parquet files
-such as Search-R1's, and of the hub.
+"""Reader of questions from JSON Lines, text and Parquet files, and from data sets of the Hugging Face hub.
+
+Of the fields of a line, only `question` is required:
 
     {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "facts": 1, "set": "bridges"}
+
+A data set of the hub is named by
 
     hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
 
 Accepted answers may also be called `golden_answers`, as in FlashRAG's files, or `answer`, a text or a list; files of
 BrowseComp-Plus are read once its own script has decrypted them. `facts` is the number of facts a question combines,
 `searches` the number of searches it needs (default: `facts`). If `facts` is missing, `hops` is used instead.
-A file whose name ends in `.txt` may have one question per line, as it is written and without answers. Of a data set of
-the hub, data is read and code is not: `datasets` runs no scripts of it.
+A file whose name ends in `.txt` may have one plain question per line, without answers. Parquet files, such as those of
+Search-R1, and data sets of the hub are read by the names of their columns. No code of a data set is run.
 """
 
 from __future__ import annotations
@@ -116,7 +119,7 @@ class QuestionRow(msgspec.Struct):
     def __post_init__(self) -> None:
         for name in ("facts", "searches"):
             value = getattr(self, name)
-            if isinstance(value, str) and len(value.split()) == 1:  # it would be ignored silently
+            if isinstance(value, str) and len(value.split()) == 1:  # a number as text would be ignored silently
                 raise ValueError(f"`{name}` must be a number, not {value!r}")
 
     def to_question(self, name: str) -> Question:
@@ -136,7 +139,7 @@ class QuestionRow(msgspec.Struct):
 
     @property
     def accepted(self) -> tuple[str, ...]:
-        """The accepted answers; none if the documents do not answer, or it is not known."""
+        """The accepted answers; none if the documents do not answer the question, or if the answer is not known."""
         named = [names for names in (self.answers, self.golden_answers) if names is not UNSET]
         return (
             next(filter(None, named), ()) if named else tuple(dict.fromkeys(_texts([self.answer, self.answer_aliases])))
@@ -154,7 +157,7 @@ class QuestionRow(msgspec.Struct):
 
 
 def _count(value: object, otherwise: int) -> int:
-    """The value if it is a whole number of 0 or more; an optional column of a table has it as 2.0."""
+    """The value if it is a whole number from 0 on, else `otherwise`; a table with missing values has 2.0 for 2."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1:
         return otherwise
     return int(value)
@@ -178,7 +181,7 @@ class _Query(msgspec.Struct):
 
 
 def _decode_row(line: bytes) -> QuestionRow:
-    """The question of a line; the error about one that is none says what a line of our own lacks."""
+    """The question of a line in Quaere's form or BrowseComp-Plus's; an error says what Quaere's form lacks."""
     try:
         return decode_json(line, QuestionRow)
     except msgspec.ValidationError:
@@ -196,7 +199,7 @@ ANSWERS = ("golden_answers", "answers", "answer", "possible_answers", "annotatio
 ALIASES = ("answer_aliases",)  # read as further answers (MuSiQue)
 IDS = ("id", "_id", "question_id", "qid", "example_id")
 SETS = ("set", "data_source")
-OWN = ("hops", "facts", "searches", "evidence", "gold_ids")  # of question files that Quaere wrote
+OWN = ("hops", "facts", "searches", "evidence", "gold_ids")  # fields that only question files written by Quaere have
 
 # Keys of an object that hold accepted answers: SQuAD's {"text": [...]}, TriviaQA's {"value": ..., "aliases": [...]},
 # the {"short_answers": [...]} of Natural Questions, KILT's {"answer": ...}.
@@ -225,7 +228,8 @@ class Columns(Struct, frozen=True):
     def read(self, row: dict[str, Any]) -> QuestionRow | None:
         """The question of a row; None if it has no text, or the data set has answers and this row's are missing.
 
-        An empty list of answers is not missing: it says that there is none, as in SQuAD 2.0. One of aliases is no such.
+        An empty list of answers is not missing: it says that the question has none, as in SQuAD 2.0. An empty list of
+        aliases does not say that.
         """
         text = next(_texts(row[self.question]), "")
         answers = tuple(dict.fromkeys(answer for name in self.answers for answer in _texts(row[name])))
@@ -392,12 +396,12 @@ def _open_rows(asked: HubQuestions) -> Any:
     path = f"hf://datasets/{asked.id}"
     commit = (asked.revision or None) if is_offline else _find_commit(asked)
     verbosity = datasets.logging.get_verbosity()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # the one line below says it
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # the error below says in one line what failed
     try:
         subset = _choose(asked, "subset", datasets.get_dataset_config_names(path, revision=commit))
         builder = datasets.load_dataset_builder(path, subset, revision=commit)
         if is_offline and asked.revision not in ("", builder.hash):
-            raise BadInput(f"{asked} is not in the cache of datasets in that revision", hint="unset HF_HUB_OFFLINE")
+            raise BadInput(f"the cache of datasets has another revision than {asked}", hint="unset HF_HUB_OFFLINE")
         split = _choose(asked, "split", [str(split) for split in builder.info.splits or builder.config.data_files])
         builder.download_and_prepare()
         return builder.as_dataset(split=split)

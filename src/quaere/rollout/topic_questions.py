@@ -328,7 +328,7 @@ def bare_title(title: str) -> str:
 
 
 def _name(passage: Passage) -> str:
-    """The name of the passage's page, "" if its title is none."""
+    """The name of the passage's page; "" if its title is not a name."""
     return bare_title(passage.title) if is_title(passage.title) else ""
 
 

@@ -73,7 +73,7 @@ class Best(Struct, frozen=True):
     # Exact match, in which abstaining counts as its reward where it is allowed; the stored name is older than this.
     rating: float = field(name="exact_match")
     num_questions: int
-    variance: float | None = None  # of a question's rating; None is from before it was stored, when ratings were 0 or 1
+    variance: float | None = None  # of the ratings of questions; None in older checkpoints, whose ratings were 0 or 1
 
     @property
     def standard_error(self) -> float:

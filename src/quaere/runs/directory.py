@@ -30,7 +30,7 @@ from quaere.errors import UPDATE_HINT, BadInput
 from quaere.runs.rows import Frame, RunInfo, insert
 
 DATABASE, EPISODES, CONFIG, LOCK = "run.db", "episodes", "config.yaml", "run.lock"
-BEGUN = "begun"  # what is noted of a run's end while there is none
+BEGUN = "begun"  # stored in place of a run's end as long as it has not ended
 SYNCHRONOUS = "FULL"  # a committed row survives a power cut, like its frame
 _BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person adding verdicts or questions
 _LOOK_S = 0.2  # how long a writer waits for the lock: `is_locked` takes it for an instant
@@ -134,7 +134,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         raise BadInput(f"{special} is no regular file; a run that has such files is not read", hint="delete it")
     mode = "mode=rw" if write else "mode=ro"
     if not write and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
-        mode = "immutable=1"  # without this, SQLite creates files beside a WAL database even to read it, and fails here
+        mode = "immutable=1"  # otherwise SQLite, in WAL mode, would create files here even for reading, and fail
     try:
         database = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_S)
         database.row_factory = sqlite3.Row

@@ -82,7 +82,7 @@ def _describe_results(rows: list[EpisodeRow]) -> dict[str, Any]:
     for row in rows:
         for name, value in _scores(row.metrics).items():
             scored.setdefault(name, []).append(value)
-    if ABSTAINED in scored:  # episodes that did not need not have it
+    if ABSTAINED in scored:  # episodes that did not abstain may lack the metric
         scored[ABSTAINED] = [float(row.is_abstained) for row in rows]
     return {
         "total_samples": len(rows),

@@ -33,7 +33,7 @@ from quaere.records import Candidate, DropReason, Evidence
 from quaere.runs.directory import DATABASE, connect
 from quaere.runs.rows import candidate_row, insert
 
-if TYPE_CHECKING:  # it reads verdicts by this module
+if TYPE_CHECKING:  # `reader` imports this module to read verdicts
     from quaere.runs.reader import RunReader
 
 # "" without evidence; "unchecked" if the document was not available.

@@ -270,7 +270,7 @@ class Run(RunReader):
                 raise
 
     def drop_episodes(self, ids: Collection[str]) -> None:
-        """Take episodes out of the index, so that others of their ids can be added; their frames are left as they are.
+        """Take episodes out of the index, so that others with their ids can be added; their frames stay in the shards.
 
         run.drop_episodes(["q1"])
         """

@@ -27,8 +27,8 @@ from quaere.search.words import AUTO, NO_STEMMER, check_stemmer, question_words,
 if TYPE_CHECKING:
     from quaere.search.index import IndexSettings
 
-_BLOCK = 256  # passages
-_MOST_TITLES = 1000  # a title is repeated as often as it weighs
+_BLOCK = 256  # passages whose highest score is taken together, in `best_matches`
+_MOST_TITLES = 1000  # bound on `title_weight`: the terms of a title are stored that many times
 
 
 class Bm25Settings(msgspec.Struct, frozen=True):
@@ -153,8 +153,9 @@ def _import_bm25s() -> Any:
 def best_matches(scores: np.typing.NDArray[np.float32], topk: int) -> list[Match]:
     """The `topk` highest scores above zero; passages that tie with the last one are ordered before the cut.
 
-    The `topk` best blocks of passages each hold a score of at least the lowest of their maxima, so nothing below that
-    is among the best. Finding it reads the scores once, which is several times faster than partitioning them.
+    The passages are split into blocks, and the `topk` blocks with the highest maxima are found. Each of them has a
+    score of at least the lowest of these maxima, so no passage below it is among the best. Finding this bound reads the
+    scores once, which is several times faster than partitioning all of them.
     """
     num_blocks, bound = len(scores) // _BLOCK, np.float32(0)
     if topk <= num_blocks:

@@ -14,9 +14,9 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """Results by key. A key that is being found is waited for, not found twice; what fails is not kept.
+    """An LRU cache of results by key. Concurrent requests for one key share one call of `find`; failures are not kept.
 
-    The results kept weigh at most `max_weight` together; the least recently used are dropped first.
+    The kept results weigh at most `max_weight` together; the least recently used are dropped first.
     """
 
     def __init__(self, max_weight: int, weigh: Callable[[V], int] = lambda value: 1) -> None:

@@ -3,7 +3,7 @@
     before = digest_documents(open_index(path))     # {"halm.md": "5f2c...", "oss.md": "09ab..."}
     find_changed(before, digest_documents(updated)) -> ChangedDocuments(added=("venn.md",), changed=("halm.md",), ...)
 
-An update counts files since the update before; digests compare any two states, also after several updates.
+An update counts only the files that changed since the previous update; digests compare any two states of an index.
 """
 
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ class ChangedDocuments(Struct, frozen=True):
 
     @property
     def readable(self) -> frozenset[str]:
-        """Those with new text: added and changed."""
+        """Ids of the documents with new text: added and changed."""
         return frozenset(self.added + self.changed)
 
     @property
     def touched(self) -> frozenset[str]:
-        """All of them."""
+        """Ids of all documents that were added, changed or removed."""
         return self.readable.union(self.removed)
 
 

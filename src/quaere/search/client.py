@@ -156,7 +156,7 @@ class SearchPool(AbstractAsyncContextManager["SearchPool"]):
             raise BadInput("a search server is named twice, or none is", hint="--index http://a:8000,http://b:8000")
         self._patience_s = patience_s
         self._probe_s = probe_s
-        self._fingerprint = ""  # of the index they serve, as the first one said
+        self._fingerprint = ""  # fingerprint of the index, as the first server reported it
         self._probes: set[asyncio.Task[None]] = set()
 
     async def __aexit__(self, *error: object) -> None:
@@ -168,7 +168,7 @@ class SearchPool(AbstractAsyncContextManager["SearchPool"]):
         return [server.client.url for server in self._servers if server.is_down]
 
     async def check(self) -> Health | None:
-        """The health of the first server that tells it; raises if none answers, or if two serve different indexes."""
+        """The health of the first server that reports it; raises if none answers, or if two serve different indexes."""
         answers = await asyncio.gather(*(server.client.health() for server in self._servers), return_exceptions=True)
         for server, answer in zip(self._servers, answers, strict=True):
             if isinstance(answer, Health):

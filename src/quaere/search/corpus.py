@@ -105,7 +105,7 @@ class CorpusReader:
             # Rows of files in a folder were checked before, so this file is a single document.
             if self._is_named(file) or document.kind == "row":
                 raise error
-            record.unreadable, record.digest = storable_text(error.reason), ""  # as for rows
+            record.unreadable, record.digest = storable_text(error.reason), ""  # no digest, as in `_read_rows`
             self.report.leave_out(record.id, record.unreadable)
         else:
             self._seen_contents.add(content)
@@ -118,7 +118,7 @@ class CorpusReader:
         return False
 
     def _note_copy(self, record: FileRecord) -> None:
-        """Set what a file is a copy of; also if the record was taken over: the first of its text may be another now."""
+        """Set which document a file is a copy of, also in a record taken over: another one may be the first now."""
         if record.duplicates and not is_rows_file(Path(record.id)):
             record.copy_of = self._files_by_content.get(bytes.fromhex(record.duplicates[0]), "")
 
@@ -146,13 +146,13 @@ class CorpusReader:
     def _recall(self, file: SourceFile, known: EarlierIndex) -> FileRecord | None:
         """The earlier record of a file that need not be read again; None if it must be read.
 
-        It need not be if it has not changed, its duplicates still are duplicates and its ids are still unused.
+        It need not be if it has not changed, its duplicates still are duplicates, and no other document uses its ids.
         """
         record = known.find(file)
         if record is None:
             return None
         promoted = {digest for digest in record.duplicates if bytes.fromhex(digest) not in self._seen_contents}
-        if promoted:  # unless what they repeat is in the same file, they are documents now, and their text is not kept
+        if promoted:  # these are no duplicates any more, and their text is kept only if this same file has it elsewhere
             promoted -= {_digest_content(document).hex() for document in known.documents(record)}
         return None if promoted or self._has_used_id(file, known.documents(record)) else record
 
@@ -210,7 +210,7 @@ class CorpusReader:
                 added.append((content, identity))
                 self._seen_contents.add(content)
                 self._seen_ids.add(identity)
-        finally:  # as if it had not been read, without a second set of digests
+        finally:  # `_is_new` adds these digests when the rows are read again; until then they must not be known
             self._seen_contents.difference_update(content for content, _ in added)
             self._seen_ids.difference_update(identity for _, identity in added)
 

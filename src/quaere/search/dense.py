@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SPARE = 16  # passages fetched beyond `topk`, so that ties at the cut are ordered by passage number before the cut
 _AT_ONCE = 65_536  # vectors that are read or added
 _import_faiss = partial(import_extra, "faiss", "dense search needs faiss", extra="dense")
-_SAME_COSINE = 0.999  # of two vectors of one text by one embedder, whatever else was in its batches
+_SAME_COSINE = 0.999  # least cosine of two vectors of one text by one embedder, whose rounding depends on the batch
 
 
 class _DenseEngine(Struct):
@@ -63,7 +63,7 @@ def embed_queries(embedder: Embedder, queries: Sequence[str], width: int) -> Vec
 
 
 def makes_same(embedder: Embedder, passage: Passage, earlier: Vectors) -> bool:
-    """True if the embedder gives the passage its earlier vector again: another model may have taken its name since."""
+    """True if the embedder gives the passage its earlier vector again; its name may by now be that of another model."""
     again = embedder.embed_passages([passage])[0]
     return again.shape == earlier.shape and float(again @ earlier) > _SAME_COSINE
 
@@ -100,7 +100,7 @@ DENSE = Backend(_build_dense, _open_dense, uses=lambda settings: ("dense",))
 def _gather_vectors(build: EngineBuild, scratch: Path) -> tuple[Vectors, int]:
     """The vectors, one row per passage: taken from the earlier index if known there, else embedded now and counted.
 
-    They are in the file `scratch`: those of a large corpus do not fit into memory twice.
+    They are written to the file `scratch`, because two copies of a large corpus's vectors do not fit into memory.
     """
     known = build.known() if build.known else None
     rows = known.rows if known else np.full(build.num_passages, -1)
@@ -108,7 +108,7 @@ def _gather_vectors(build: EngineBuild, scratch: Path) -> tuple[Vectors, int]:
     def allocate(width: int) -> Vectors:
         return np.memmap(scratch, dtype=np.float32, mode="w+", shape=(build.num_passages, width))
 
-    # To load an embedder takes seconds, and where passages were only removed there is no need for one.
+    # Loading an embedder takes seconds, and an update that only removes passages does not need one.
     embedder = open_embedder(build.settings.dense) if (rows < 0).any() else None
     vectors: Vectors | None = None
     if known and (rows >= 0).any():

@@ -27,7 +27,7 @@ from quaere.search.engines import Engine, Match, fuse, rank
 
 Ann = Literal["flat", "ivf", "hnsw"]
 DEFAULT_EMBEDDER = "intfloat/e5-base-v2"
-ENDPOINT = "openai:"  # what the name of an embedder on a server begins with
+ENDPOINT = "openai:"  # prefix of the name of an embedder on a server
 _E5 = re.compile(r"(^|/)(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)*$")
 Vectors = np.typing.NDArray[np.float32]
 _HUB_TIMEOUT_S = 10.0
@@ -99,7 +99,7 @@ def open_embedder(settings: DenseSettings) -> Embedder:
     """The embedder that the settings name: a sentence-transformers model, which is loaded now, or one on a server."""
     if not settings.embedder.startswith(ENDPOINT):
         return SentenceEmbedder(settings)
-    from quaere.search.endpoint_embedder import EndpointEmbedder  # with httpx, which the others do not need
+    from quaere.search.endpoint_embedder import EndpointEmbedder  # only this one needs httpx
 
     return EndpointEmbedder(settings)
 
@@ -174,7 +174,7 @@ class RerankEngine(Struct):
     engine: Engine
     encoder: Embedder
     read: Callable[[int], Passage]
-    num_kept: int = 65_536  # vectors in the cache; 100 MB of those of MiniLM
+    num_kept: int = 65_536  # vectors in the cache; with MiniLM they take 100 MB
     _kept: dict[int, Vectors] = {}  # by passage number, the least recently used first
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -199,7 +199,7 @@ class RerankEngine(Struct):
         for start in range(0, len(new), self.encoder.num_at_once):
             batch = new[start : start + self.encoder.num_at_once]
             encoded = self.encoder.embed_passages([self.read(number) for number in batch])
-            vectors |= zip(batch, map(np.copy, encoded), strict=True)  # a row alone, else it would keep its batch
+            vectors |= zip(batch, map(np.copy, encoded), strict=True)  # copied: a view keeps the whole batch
         with self._lock:
             for number in vectors:
                 self._kept.pop(number, None)

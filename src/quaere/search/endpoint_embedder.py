@@ -123,7 +123,7 @@ class EndpointEmbedder(Embedder):
             norms = np.linalg.norm(rows, axis=1, keepdims=True)
         if not np.isfinite(norms).all():
             raise self._failure("broken", "sent a vector whose norm is not finite")
-        # A text without any known word may have no direction; it is then similar to nothing.
+        # A text without any known word may have a zero vector, whose similarity to every other vector is 0.
         return np.asarray(rows / np.where(norms > 0, norms, 1), np.float32)
 
     def _refused(self, reply: _Reply) -> SearchFailed:

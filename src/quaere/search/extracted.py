@@ -236,7 +236,7 @@ def _is_junk(title: str) -> bool:
 
 MAX_HEADING_CHARS = 120
 MAX_TRAIL_CHARS = 200
-_MARKUP_CHARS = 12  # what there may be beside the words of a heading: "## ", line breaks
+_MARKUP_CHARS = 12  # characters of markup that a heading may have besides its words: "## ", line breaks
 _NUMBER = re.compile(r"(?:chapter\s+|appendix\s+)?[0-9]+(?:\.[0-9]+)*+\.?\s+", re.IGNORECASE)
 
 Trail = tuple[tuple[int, str], ...]  # levels and texts, outermost first

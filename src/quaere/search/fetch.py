@@ -34,7 +34,7 @@ from quaere.search.cache import Cache
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 PROGRAM = "quaere"
-PAGE_SUFFIXES = {  # by the type of a page: the suffix of files that are read in the same way
+PAGE_SUFFIXES = {  # by media type: the suffix of files that are read in the same way
     "text/html": ".html",
     "application/xhtml+xml": ".html",
     "text/plain": ".txt",
@@ -50,7 +50,7 @@ _PACKED = ("gzip", "x-gzip", "deflate")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_ROBOTS_BYTES = 500 << 10
 _MAX_RULES = 5000
-_NUM_SITES = 4096  # whose robots.txt is remembered
+_NUM_SITES = 4096  # sites whose robots.txt is kept
 
 
 class Refused(Exception):
@@ -189,7 +189,7 @@ class Fetcher:
         raise Refused(f"redirects more than {self.limits.max_redirects} times")
 
     async def _read_robots(self, at: httpx.URL, limit: asyncio.Timeout) -> Robots:
-        """The rules of a site: without the file all is allowed, with one that cannot be read nothing (RFC 9309)."""
+        """A site's rules: everything is allowed if it has no robots.txt, nothing if that cannot be read (RFC 9309)."""
         at = at.join("/robots.txt")
         try:
             for _ in range(self.limits.max_redirects + 1):
@@ -251,7 +251,7 @@ class Fetcher:
 
 
 def _parse(text: str, base: httpx.URL | None = None) -> httpx.URL:
-    """The URL, relative to `base`, without fragment; `Refused` if it is none of the web or contains a login."""
+    """The URL, relative to `base`, without fragment; `Refused` if it is not http or https, or contains a login."""
     try:
         url = (base.join(text) if base else httpx.URL(text)).copy_with(fragment=None)
     except (httpx.InvalidURL, ValueError, TypeError) as error:
@@ -334,7 +334,7 @@ NOTHING_ALLOWED = Robots([Rule("/", is_allowed=False)])
 def read_robots(text: str, program: str) -> Robots:
     """The rules of the groups that name the program; if there are none, those of the groups for all programs."""
     groups: dict[str, list[Rule]] = {}
-    named: set[str] = set()  # of the group: only this program's name and that for all, since a file may list thousands
+    named: set[str] = set()  # names of the group, only this program's and "*" of them: a file may list thousands
     is_open = False  # whether the last line named a program, so that another name joins the group
     for line in text.removeprefix("\ufeff").splitlines():
         field, colon, value = (part.strip() for part in line.partition("#")[0].partition(":"))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-MAX_LINKS = 20_000  # of a document; the others are not kept
+MAX_LINKS = 20_000  # links of a document; further ones are not kept
 MAX_ANCHOR_CHARS = 200  # a longer one is a region of the page, or was never closed
 MAX_TARGET_CHARS = 500
 _ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*+:|//|\\\\")
@@ -133,7 +133,9 @@ class InlineText:
         self.target = target
         self._unlinked: list[str] = []
         self._links: list[Hyperlink] = []
-        self._link_at = self._num_solid = self._num_counted = 0  # solid characters in all, and pieces of this line
+        # Characters that are not white space, up to the open link and in all, and how many of this line's pieces were
+        # counted for that.
+        self._link_at = self._num_solid = self._num_counted = 0
 
     def add(self, text: str) -> None:
         """Append text as it is in the page's source, white space included."""

@@ -124,7 +124,7 @@ class IndexSettings(msgspec.Struct, frozen=True):
     bm25: Bm25Settings = Bm25Settings()
     dense: DenseSettings = DenseSettings()
     lance: LanceSettings = LanceSettings()
-    rerank: str = NO_RERANKER  # the sentence encoder that the first passages are compared with the query by
+    rerank: str = NO_RERANKER  # the sentence encoder that reranks the first passages
     max_file_mib: int = MAX_FILE_MIB
     include: tuple[str, ...] = ()  # which files of a folder are read, and which are not, as in a .gitignore
     exclude: tuple[str, ...] = ()
@@ -191,8 +191,8 @@ class Manifest(msgspec.Struct, frozen=True):
     corpus: CorpusReport
     versions: dict[str, str]
     file_sizes: dict[str, int]
-    source: str = ""  # the folder or file that document ids are relative to; "" in indexes built before this was kept
-    sources: tuple[str, ...] = ()  # what was named on the command line; () in indexes built before this was kept
+    source: str = ""  # the folder or file that document ids are relative to; "" in indexes built before this was stored
+    sources: tuple[str, ...] = ()  # the paths named on the command line; () in indexes built before this was stored
 
     def write(self, folder: Path) -> None:
         """Write the manifest of the index in a folder."""
@@ -208,7 +208,7 @@ class _Label(msgspec.Struct):
 
 
 class _Owned(msgspec.Struct):
-    """What a manifest of any version says of the index's files."""
+    """The fields of a manifest of any version that say which files the index has."""
 
     file_sizes: dict[str, int] = {}
 
@@ -225,7 +225,7 @@ def read_manifest(path: Path) -> Manifest:
             raise IndexMissing(f"{path} is the URL of a server: an index directory is needed here") from None
         if not os.path.exists(path):  # unlike Path.exists, false for a name that is too long
             raise IndexMissing(f"{path} does not exist", hint=rebuild) from None
-        # Most often it holds the documents themselves.
+        # Most often the user named the folder of the documents instead of their index.
         said = f"{path} is not an index (it has no manifest.json)"
         raise IndexMissing(said, hint=f"quaere index {path} --out INDEX") from None
     try:

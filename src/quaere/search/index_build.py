@@ -258,10 +258,10 @@ def update_index(path: Path, progress: Progress | None = None, *, rerank: str | 
 def _find_sources(index: Index) -> list[Path]:
     again = f"quaere index FOLDER --out {shlex.quote(str(index.path))} --force"
     if not index.manifest.sources:
-        raise BadInput(f"{index.path} was built by a version that did not keep what it was built from", hint=again)
+        raise BadInput(f"{index.path} was built by an earlier version, which did not record its sources", hint=again)
     sources = [Path(source) for source in index.manifest.sources]
     if gone := next((source for source in sources if not source.exists()), None):
-        raise BadInput(f"{index.path} was built from {gone}, which is not there", hint=again)
+        raise BadInput(f"{index.path} was built from {gone}, which no longer exists", hint=again)
     return sources
 
 

@@ -19,7 +19,7 @@ _Answer = TypeVar("_Answer")
 
 
 class JsonClient:
-    """Asynchronous client that never retries; `named` begins its messages.
+    """Asynchronous client that never retries; `named` is the server's name, with which its error messages begin.
 
     `timeout_s` limits a request from first to last byte, `max_connections` the requests at once (others wait), and
     `max_response_bytes` the size of an answer. No message contains one of the `secrets`. `start_hint` is for a server
@@ -50,7 +50,7 @@ class JsonClient:
         self._http = open_client(httpx.AsyncClient, url, limits=limits, timeout=None, headers=sent)
 
     async def ask(self, method: str, path: str, body: bytes, kind: type[_Answer], called: str) -> _Answer:
-        """The answer, of this kind; `called` is what it should be, for messages."""
+        """The answer decoded as `kind`; `called` says in error messages what was expected, such as "its health"."""
         try:
             sent = self._http.stream(method, self._url + path, content=body)
             async with self._turns, asyncio.timeout(self._timeout_s), sent as response:
@@ -73,7 +73,7 @@ class JsonClient:
         await self._http.aclose()
 
     def failure(self, kind: str, what: str, hint: str = "") -> SearchFailed:
-        """A failure of this server; a server's error may repeat the key, and errors are stored."""
+        """A failure of this server, with secrets hidden: a server's error may repeat the key, and errors are stored."""
         return SearchFailed(f"{self._named} {self._hide(what)}", kind=kind, hint=hint)
 
     async def _read(self, response: httpx.Response) -> bytes:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 COMPRESSIONS = ("", ".gz", ".zst", ".bz2", ".xz")
 ROW_SUFFIXES = tuple(kind + packed for kind in (".jsonl", ".ndjson") for packed in COMPRESSIONS)
 MAX_LINE_BYTES = 64 << 20
-MAX_RATIO = 200  # of unpacked bytes to those of the file, beside one line; text has 3 to 20
+MAX_RATIO = 200  # unpacked bytes per byte of the file, besides one longest line; text has 3 to 20
 
 
 class BadZstd(Exception):

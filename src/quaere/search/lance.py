@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 LanceSearch = Literal["text", "dense", "hybrid"]
 _Serials = np.typing.NDArray[np.int64]
 _TABLE = "passages"
-_CACHE_BYTES = 1 << 30  # of index parts that are kept in memory between searches
-_TRAINING_BYTES = 1 << 30  # of vectors that clusters are made of; k-means has them all in memory
+_CACHE_BYTES = 1 << 30  # bytes of index parts that are kept in memory between searches
+_TRAINING_BYTES = 1 << 30  # bytes of vectors that clusters are computed from; k-means holds all of them in memory
 _ROWS_AT_ONCE = 1024
 _RANGES_AT_ONCE = 500
 
@@ -176,7 +176,7 @@ class _TableWriter:
         shutil.copytree(known.folder, self._folder, copy_function=_share, dirs_exist_ok=True)
         table = _open_table(self._folder)
         if self._bm25:
-            table.drop_index("terms_idx")  # made anew: added to, it would count words of passages that are gone
+            table.drop_index("terms_idx")  # rebuilt below: if extended, it would still count words of deleted passages
         self._delete(table, np.setdiff1d(np.flatnonzero(earlier >= 0), serials))
         serials[new] = np.arange(len(earlier), len(earlier) + new.size)
         if new.size:
@@ -233,7 +233,7 @@ class _TableWriter:
         (self._folder / "trained.json").write_text(str(self._build.num_passages))
 
     def _makes_same(self, folder: Path, serials: _Serials) -> bool:
-        """True if the embedder gives an earlier passage its vector again: another model may have taken its name."""
+        """True if the embedder gives an earlier passage its vector again (`makes_same`)."""
         assert self._dense
         self._embedder = open_embedder(self._dense)
         number = int(np.argmax(serials))
@@ -255,7 +255,7 @@ class _TableWriter:
         self._build.progress("linking neighbours", 0, None)
         table.optimize()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that readers of an earlier version would fail: this copy has none
+            warnings.simplefilter("ignore")  # it warns about readers of an earlier version; this copy has no readers
             table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
 
 

@@ -26,7 +26,7 @@ _LABEL = re.compile(
     r"^[ \t]*+(?:\(([\w.:-]++)\)=|\.\. _([^:`\n]++):|\[\[([\w.:-]++)\]\]|\[#([\w.:-]++)\])[ \t\r]*+$", re.MULTILINE
 )
 _SPACES = str.maketrans(" _", "--")  # wiki pages: "Halm Bridge" is halm-bridge.md
-_FOLDER_PAGES = ("index", "readme", "-index")  # the page that a folder is called by, with `_SPACES`
+_FOLDER_PAGES = ("index", "readme", "-index")  # names of a folder's own page, after `_SPACES`
 _NONE = -1
 
 
@@ -79,7 +79,7 @@ class _Targets:
         self._store = store
         self._by_id: dict[str, int] = {}
         self._by_key: dict[str, int] = {}  # for links with other capitals, without a suffix, or to a folder
-        self._by_name: dict[str, int] = {}  # of a file, in whatever folder
+        self._by_name: dict[str, int] = {}  # documents by file name, in any folder
         for number, doc_id in enumerate(store.document_ids()):
             self._add(doc_id, number)
         for record in read_sources(folder):

@@ -50,12 +50,12 @@ def read_mcp(rest: str) -> Callable[[], Searcher]:
 class McpSearcher:
     """Searches with a tool of an MCP server, which is connected to on the first search and again after a failure.
 
-    `timeout_s` limits a search, `start_timeout_s` a connection with the start of its command. It never retries.
+    `timeout_s` limits a search, `start_timeout_s` connecting, including the start of the command. It never retries.
     """
 
     def __init__(self, where: str, *, timeout_s: float = 30.0, start_timeout_s: float = 120.0) -> None:
         self._sdk = import_extra("mcp", "search on an MCP server needs the package mcp, version 2", extra="mcp")
-        logging.getLogger("mcp").setLevel(logging.CRITICAL)  # a failure is one line here, with a traceback there
+        logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK logs a traceback; here a failure is one line
         self._place = _read_place(where)
         self._name = where if self._place.url else f"{PREFIX}{self._place.command[0]}"
         self._timeout_s, self._start_timeout_s = timeout_s, start_timeout_s
@@ -160,7 +160,7 @@ def _read_place(where: str) -> _Place:
 
 
 class _Connection:
-    """A client in a task of its own: the SDK wants it opened and closed in the same one."""
+    """A client in a task of its own: the SDK requires that one and the same task opens and closes it."""
 
     client: Any
     tool: _SearchTool
@@ -181,7 +181,7 @@ class _Connection:
             await connection.close()  # it ends the command
             raise
         if not ready.done():
-            await connection._task  # raises why
+            await connection._task  # raises the reason
         return connection
 
     async def _run(self, sdk: Any, place: _Place, ready: asyncio.Future[None]) -> None:
@@ -227,7 +227,7 @@ async def _open_transport(sdk: Any, place: _Place, held: AsyncExitStack) -> Any:
         if not response.headers.get("content-type", "").startswith("text/event-stream"):  # the SDK bounds each event
             response.stream = Bounded(response.stream)
 
-    headers = place.headers | {"accept-encoding": "identity"}  # the limit is one of bytes sent
+    headers = place.headers | {"accept-encoding": "identity"}  # the limit counts the bytes sent
     how = {"headers": headers, "event_hooks": {"response": [bound]}, "timeout": None}
     http = await held.enter_async_context(open_client(httpx2.AsyncClient, place.url, **how))
     return streamable_http_client(place.url, http_client=http)
@@ -251,7 +251,7 @@ class _SearchTool(Struct, frozen=True):
     name: str
     query: str
     topk: str = ""
-    most: float = math.inf  # results that may be asked for
+    most: float = math.inf  # largest number of results that the tool accepts
 
     def arguments(self, query: str, topk: int) -> dict[str, Any]:
         return {self.query: query} | ({self.topk: min(topk, self.most)} if self.topk else {})

@@ -38,7 +38,7 @@ _BLOCKS = frozenset(
     "ol p pre section summary table tbody td tfoot th thead tr ul".split()
 ) | set(_HEADINGS)
 _MAX_INDENT = 6
-_MAX_ENTRIES = 4  # definitions inside one another whose terms are kept
+_MAX_ENTRIES = 4  # depth of nested definitions whose terms are kept
 
 
 class _List(Struct):
@@ -62,7 +62,7 @@ class PageBlocks:
         self._inline = InlineText()
         self._silent_depth = self._pre_depth = self._level = 0
         self._in_title = self._in_term = False
-        self._around = ""  # the tag of an element that is passed over, and how many of its name are open
+        self._around = ""  # the tag of the element that is being skipped, and how many elements of this tag are open
         self._around_depth = 0
         self._lists: list[_List] = []
         self._open_lists: Counter[str] = Counter()

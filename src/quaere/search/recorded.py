@@ -68,7 +68,7 @@ class Retrieval(Struct, frozen=True, omit_defaults=True):
 
 
 def read_recording(rest: str) -> Callable[[], Searcher]:
-    """What opens the searcher of `record:FILE@PLACE`, given all after the colon."""
+    """The function that opens the searcher of `record:FILE@PLACE`; `rest` is the text after `record:`."""
     file, at, place = rest.partition("@")
     if not (file and at and place):
         raise BadInput(f"a record must be written as {_SYNTAX}", hint=_SYNTAX.rpartition(" ")[2])
@@ -77,7 +77,7 @@ def read_recording(rest: str) -> Callable[[], Searcher]:
 
 
 def read_replay(rest: str) -> Callable[[], Searcher]:
-    """What opens the searcher of `replay:FILE`, given all after the colon."""
+    """The function that opens the searcher of `replay:FILE`; `rest` is the text after `replay:`."""
     path = Path(rest)
     if not path.is_file():
         hint = f"--search record:{rest or 'FILE'}@PLACE makes one"
@@ -154,9 +154,9 @@ class RecordFile:
 
 
 class Recorder:
-    """Searcher that writes every search of another to a file, and takes those from it that it has already.
+    """Searcher that records every search of another searcher in a file; a search in the file is answered from it.
 
-    A file that is there is continued, if its place and the fingerprint of the index are the same.
+    An existing file is continued if its place and the fingerprint of its index are the same.
     """
 
     def __init__(self, path: Path, place: str, open_inner: Callable[[], Searcher]) -> None:
@@ -247,7 +247,7 @@ class Replayer:
         self._file.close()
 
     def _find(self, key: _KEY) -> list[Hit] | SearchFailed:
-        """The next outcome of the search: its failures in their order, then its hits for good."""
+        """The next outcome of the search: its recorded failures in order, then always its hits."""
         found = self._file.find(key)
         if not found:
             said = f"the record {self._file.path} has no search for {key[0][:200]!r} with {key[1]} passages"
@@ -265,7 +265,7 @@ class Replayer:
         with suppress(QuaereError):  # the index is gone: a record needs none
             if read_manifest(Path(self.info.place)).fingerprint != self.fingerprint:
                 said = f"the index {self.info.place} has changed since {self._file.path} was recorded"
-                warnings.warn(f"{said}: the searches of then are replayed", StaleIndex, stacklevel=1)
+                warnings.warn(f"{said}: the recorded results are replayed", StaleIndex, stacklevel=1)
 
 
 def _raise_first(found: Sequence[list[Hit] | BaseException]) -> list[list[Hit]]:

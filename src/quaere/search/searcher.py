@@ -1,4 +1,4 @@
-"""Searchers: the asynchronous interface to whatever is searched, and the places that name it.
+"""Searchers: the asynchronous interface to a search engine, and the places (values of `--search`) that name one.
 
 searcher = open_searcher("docs-index")            # or "http://127.0.0.1:8000", or "http://a:8000,http://b:8000"
 searcher = open_searcher("mcp:COMMAND")           # or "mcp:URL", "web:NAME", "record:FILE@PLACE", "replay:FILE"
@@ -36,7 +36,7 @@ class Searcher(Protocol):
         """Release threads and connections."""
 
 
-# Places with a word before the first colon: the function that reads the rest and returns what opens the searcher.
+# Places with a word before the first colon: the function that reads the rest and returns the searcher's opener.
 _KINDS = {
     "mcp": "quaere.search.mcp_client:read_mcp",
     "record": "quaere.search.recorded:read_recording",

@@ -80,13 +80,13 @@ class StoreWriter:
         lengths = [len(part) for part in parts]
         self.content.update(array("Q", lengths).tobytes() + b"".join(parts))
         self.content.update(self._parts.pack(document.parts))
-        self._links.pack(document.links)  # no part of the digest: the same text with other links is found alike
+        self._links.pack(document.links)  # not in the digest: links do not change what a search finds
         byte_at = _byte_positions(document.text, passages)
         for number, passage in enumerate(passages):
             positions = (passage.start, passage.end, byte_at[passage.start], byte_at[passage.end])
             self._passages.extend((len(self._digests), number, *positions))
             self._places.add(passage.place.encode())
-            # The same text under other headings is found by other words.
+            # In the digest, because a search matches the headings too.
             self.content.update(self._headings.add(passage.heading.encode()))
         self._documents.extend((self._bytes.tell(), *lengths))
         self._digests.append(_id_digest(document.id))

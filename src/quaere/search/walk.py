@@ -292,9 +292,9 @@ class IgnoreFiles(Struct):
             lines = path.read_text("utf-8", errors="replace").splitlines()
             simple = [line for line in lines if len(_WILDCARDS.findall(line)) <= _MAX_WILDCARDS][:_MAX_PATTERNS]
             if len(simple) < len(lines):
-                self.complain(path, f"{len(lines) - len(simple)} patterns not followed: too many wildcards, or lines")
+                self.complain(path, f"{len(lines) - len(simple)} patterns ignored: too many wildcards or lines")
             return GitIgnoreSpec.from_lines(simple)
         except (OSError, ValueError) as error:  # ValueError: an invalid pattern
             if not isinstance(error, FileNotFoundError):
-                self.complain(path, f"not followed: {getattr(error, 'strerror', None) or error}")
+                self.complain(path, f"ignored: {getattr(error, 'strerror', None) or error}")
             return None

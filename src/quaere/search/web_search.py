@@ -35,15 +35,15 @@ from quaere.search.formats.text import decode
 from quaere.search.json_client import JsonClient
 from quaere.search.words import detect_language
 
-MAX_RESULTS = 20  # of one query: the least that a vendor gives at most
+MAX_RESULTS = 20  # per query: the lowest of the vendors' own maxima
 _MAX_ANSWER_BYTES = 4 << 20
 _MAX_EXCERPT = 2000
 _EXA_CONTENTS = {"text": {"maxCharacters": _MAX_EXCERPT}}
-# Of a page: what takes a reader seconds. Real pages of two megabytes have half of it.
+# Tags of a page: with more, reading takes seconds. Real pages of two megabytes have half as many.
 _MAX_TAGS = 100_000
 _MAX_CHARS = 1 << 20
 _NUM_REMEMBERED = 4096  # queries whose hits are kept
-_REMEMBERED_CHARS = 32 << 20  # of cleaned pages
+_REMEMBERED_CHARS = 32 << 20  # characters of cleaned pages that are kept
 
 
 class Result(Struct, frozen=True):
@@ -185,7 +185,7 @@ class DdgsFinder:
 
 
 def read_results(answer: dict[str, Any], vendor: Vendor) -> list[Result]:
-    """The results in a vendor's answer, without repeated addresses; what is no result is left out."""
+    """The results in a vendor's answer, without repeated addresses; entries that are not results are left out."""
     found: Any = answer
     for name in vendor.results:
         found = found.get(name) if isinstance(found, dict) else None
@@ -205,7 +205,7 @@ def _read_result(found: object, fields: Sequence[str]) -> Result | None:
 
 
 def read_web(rest: str) -> Callable[[], "WebSearcher"]:
-    """What opens the searcher of `web:NAME` or `web:NAME@URL`, given all after the colon."""
+    """The function that opens the searcher of `web:NAME` or `web:NAME@URL`; `rest` is the text after `web:`."""
     name, at, url = rest.partition("@")
     if name == DDGS:
         if at:

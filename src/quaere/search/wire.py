@@ -97,9 +97,10 @@ class _Found(Struct):
 
 
 def read_found(fields: object, score: float) -> Hit:
-    """A result of somebody else's search, with this score if it has none; `msgspec.ValidationError` if it is none.
+    """A hit from another program's search result; `score` is used if the result has none.
 
-    A text without an id is its own document, known by its content: the same text is the same document.
+    Raises `msgspec.ValidationError` if the fields are not those of a result. A text without an id counts as a document
+    of its own, whose id is a hash of the text.
 
         read_found({"text": "The Oss rises ...", "id": 7}, score=-1.0).passage.doc_id == "7"
     """

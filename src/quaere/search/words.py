@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from quaere.errors import BadInput
 
-AUTO = "auto"  # the language is that of the documents
+AUTO = "auto"  # the language is detected in the documents
 NO_STEMMER = "none"
 
 
@@ -202,8 +202,8 @@ def _open_stemmer(language: str) -> Any:
 # ------------------------------------------------------------------------------------------------------------ languages
 
 
-_MIN_SHARE = 0.05  # of all words: prose has three times as many common words, tables of another language fewer
-_LEAD = 1.2  # over the next language: neighbours (Danish and Norwegian) share many of their words
+_MIN_SHARE = 0.05  # least share of frequent words: prose has three times that, tables of another language less
+_LEAD = 1.2  # least ratio to the next language: neighbours (Danish and Norwegian) share many of their words
 
 
 # By language: frequent words, and words of questions that pages rarely have. No frequent word is a single letter,

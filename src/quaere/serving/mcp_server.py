@@ -82,7 +82,7 @@ class Resources(Protocol):
 def make_mcp_server(
     tools: Sequence[Tool], resources: Resources, close: Callable[[], Awaitable[None]], *, instructions: str = ""
 ) -> Any:
-    """The server as the SDK has it; `close` is called when it ends, in its event loop."""
+    """The SDK's server object with these tools and resources; `close` is called in its event loop when it ends."""
     by_name = {tool.name: tool for tool in tools}
 
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
@@ -152,7 +152,7 @@ def make_mcp_http_server(
 ) -> Server:
     """Create an HTTP server at `PATH`, behind the checks of `guard.py`.
 
-    It keeps no sessions and has no streams to listen on (GET), which idle clients would occupy.
+    It keeps no sessions and offers no streams to listen on (GET): idle clients would keep their connections open.
     """
     manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MAX_BODY_BYTES)
     route = Route(PATH, _Endpoint(manager.handle_request), methods=["POST"])
@@ -161,7 +161,7 @@ def make_mcp_http_server(
 
 
 class _Endpoint:
-    """Refuses a body that is no message of the protocol, in one line where the SDK needs thirty; passes on others."""
+    """Answers a body that is no JSON-RPC message with an error of one line (the SDK's has thirty); passes on others."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -200,7 +200,7 @@ async def _call(tool: Tool, arguments: dict[str, Any]) -> types.CallToolResult:
 
 
 def _whole(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments with 3 for 3.0, which is an integer by their schema, and what some models write."""
+    """The arguments with 3.0 replaced by 3: JSON Schema accepts 3.0 as an integer, and some models write it so."""
     floats = {name: value for name, value in arguments.items() if isinstance(value, float) and value.is_integer()}
     return arguments | {name: int(value) for name, value in floats.items()}
 

@@ -230,7 +230,7 @@ class _Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types a
         super().connection_made(transport)
         self._expect(self._settings.head_timeout_s)
         if len(self.connections) > self._settings.max_connections:
-            # One that waits for its client is dropped, else the new one.
+            # A connection that waits for its client is dropped; if none does, the new one.
             others = (other for other in self.connections if other is not self and other.due < math.inf)
             oldest = min(others, key=lambda other: (other.num_requests > 0, other.since), default=self)
             if oldest is self:

@@ -120,7 +120,7 @@ def start_trainer(model: str, options: TrainerOptions, report: Report) -> Traine
         else prepare_environment(home, options.backend, options.gpus, report)
     )
     served = prepare_model(model, home / "models", backend=options.backend, num_gpus=options.gpus, report=report)
-    # By the model, not the port: a server that is started again has the states that runs go on from.
+    # Named after the model, not the port: a restarted server then has the states that runs resume from.
     key = hashlib.sha256(str(served).encode()).hexdigest()[:8]
     folder = home / f"skyrl-{options.backend}-{served.name}-{key}"
     if (one := _read(folder)).is_running:
@@ -190,7 +190,8 @@ def _variables(environment: Path, uv: str, options: TrainerOptions) -> dict[str,
     # The server starts its engine by the name `uv`.
     kept |= {"VIRTUAL_ENV": str(environment), "PATH": f"{Path(uv).parent}{os.pathsep}{kept.get('PATH', '')}"}
     if options.backend == "jax":
-        kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(trainers_home() / "jax-cache"))  # minutes of every start
+        # Without this cache, every start takes minutes for compiling.
+        kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(trainers_home() / "jax-cache"))
     return kept if options.gpus else kept | {"JAX_PLATFORMS": "cpu"}
 
 

@@ -21,9 +21,9 @@ from quaere.viewer.ask_queue import AskLine, AskRecord, describe_answer
 from quaere.viewer.document_reader import TextPart, document_address, mark_part, place_of
 from quaere.viewer.page_formats import copy_fields, path_to
 
-ASK_KIND = "ask"  # of runs of `quaere ask`
-MAX_ANSWERS = 50  # that the page of a run shows; the page of its questions has them all
-CONTEXT_CHARS = 250  # of a document that are shown on either side of a sentence
+ASK_KIND = "ask"  # the kind of a run of `quaere ask`
+MAX_ANSWERS = 50  # answers on the page of a run; the page of its questions has all of them
+CONTEXT_CHARS = 250  # characters of a document that are shown on either side of a sentence
 _MAX_SEEN = 10  # passages listed where there is no answer
 _EMPTY_LINES = re.compile(r"\n\s*\n")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#])")

@@ -85,8 +85,8 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-_ASK_LOOK_S = 0.2  # an answer is looked at more often than the files of a run, since it costs nothing
-SHARED_STYLE = "glance.css"  # with the page of `quaere learn`
+_ASK_LOOK_S = 0.2  # an answer is polled more often than the files of a run, because looking at it costs nothing
+SHARED_STYLE = "glance.css"  # used by the page of `quaere learn` too
 STATIC = {
     SHARED_STYLE: "text/css",
     "viewer.css": "text/css",

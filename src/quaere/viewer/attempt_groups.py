@@ -29,12 +29,12 @@ from quaere.runs.rows import PLACE, EpisodeFilter, EpisodeGroup, EpisodeRow
 from quaere.viewer.page_formats import ListPage, PageNumber, copy_fields, cut_page
 from quaere.viewer.run_folder import require
 
-MAX_ATTEMPTS = 64  # of one step that a page shows side by side
+MAX_ATTEMPTS = 64  # attempts of one step that a page shows side by side
 _REWARDS = ("reward/total", "answer/exact_match")
 _LINE_CHARS = 200
 NUM_CHECKED = 200  # episodes with the highest rewards that are checked
-MISQUOTED = "its quotation is in nothing it was shown"
-UNSEEN = "its answer is in nothing it was shown"
+MISQUOTED = "its quotation is in no text it was shown"
+UNSEEN = "its answer is in no text it was shown"
 
 
 class Bounds(Struct, frozen=True):
@@ -183,7 +183,7 @@ class GroupPage(Struct, frozen=True):
 
 
 class UnprovenQuery(Struct, frozen=True):
-    """Which episodes are checked: those of one phase, or of all phases if "".
+    """Which of the checked episodes are shown: those of one phase, or of all phases if "".
 
     UnprovenQuery(phase="solver")
     """
@@ -207,7 +207,7 @@ class Unproven(Struct, frozen=True):
 
 
 class UnprovenPage(Struct, frozen=True):
-    """Rewarded episodes whose answer fails a check of its evidence, highest reward first, of `num_checked` in all."""
+    """Rewarded episodes that fail a check, highest reward first; `num_checked` episodes were checked in all."""
 
     run: str
     query: UnprovenQuery

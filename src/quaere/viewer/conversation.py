@@ -3,7 +3,7 @@
 view_turns(episode.turns, span="Orsolya Venn built it.")[0].results[0].passages[1].is_quoted == True
 
 A turn's text has the tags of its dialect. The page shows what they mean, which is the action that was read from the
-turn, and the thought: what is between `<think>` tags or outside of all tags. The text itself is one key away.
+turn, and the thought: what is between `<think>` tags or outside of all tags. The key `t` shows the text itself.
 """
 
 import re

@@ -3,7 +3,8 @@
 read_curriculum(run, "notes", CurriculumQuery(state="kept", text="bridge"), shelves).page.items[0].candidate.question
 
 A verdict is written as `quaere curriculum` writes it, and training honours it: see `runs/review.py`. The counts of a
-facet are of the items that all other choices leave, so that a person sees what another value would give.
+facet are over the items that the choices in all other facets select, so that a person sees what another value of this
+facet would give.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from quaere.viewer.page_formats import ById, Listed, ListPage, cut_page, read_bo
 from quaere.viewer.run_folder import Kept, require
 
 MAX_NOTE_CHARS = 2000
-_CONTEXT_CHARS = 4000  # of a long document, on either side of the span
+_CONTEXT_CHARS = 4000  # characters of a long document that are shown on either side of the span
 TITLES = {
     "state": "Kept, or why not",
     "refused": "Refused by",

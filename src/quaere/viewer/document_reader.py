@@ -17,7 +17,7 @@ from quaere.records import Evidence, Passage
 from quaere.search.index import Index
 from quaere.viewer.run_folder import NotShown, require
 
-WINDOW_CHARS = 20_000  # of a document that one page shows
+WINDOW_CHARS = 20_000  # characters of a document that one page shows
 
 
 class TextPart(Struct, frozen=True):

@@ -36,7 +36,7 @@ from quaere.viewer.run_folder import HELD, LEARN_RUN, MEASUREMENTS, Kept, RunFol
 from quaere.viewer.run_list import RunCards, name_model
 from quaere.warmup.documents.held_back import find_clusters
 
-EVAL_KIND = "eval"  # of runs of `quaere eval`
+EVAL_KIND = "eval"  # the kind of a run of `quaere eval`
 _FILE = "file:"
 _MOST_KEPT = 8
 LIST_SIZE = 20  # results, whose intervals have to be computed
@@ -175,7 +175,8 @@ class EvaluationResults:
     def find_clusters(self) -> dict[str, Hashable]:
         """The clusters of the questions that `quaere learn` held back, by id; {} if they are not known.
 
-        They depend on each other through their documents, so intervals are over clusters, as on its own page.
+        Questions of a cluster depend on each other through their documents, so intervals are over clusters, as on the
+        page that `quaere learn` writes.
         """
         held = self._folder.root / HELD
         if self._folder.only != LEARN_RUN or not held.is_file():
@@ -192,7 +193,7 @@ class EvaluationResults:
         return read_signature(self._folder.find(key)), stored and sign_file(stored)
 
     def _find_stored(self, key: str) -> Path | None:
-        """The file that `quaere learn` made its page of: a bootstrap interval depends on the order of the questions."""
+        """The scores that `quaere learn` stored, for the intervals of its page: they depend on the questions' order."""
         stored = self._folder.find(key).with_suffix(".json")
         is_learning = self._folder.only == LEARN_RUN and key in MEASUREMENTS
         return stored if is_learning and stored.is_file() else None
@@ -201,7 +202,7 @@ class EvaluationResults:
         try:
             if key in self._files:
                 return _describe(_read_file(key, self._files[key]))
-            if self._find_stored(key):  # one pair of intervals on all pages
+            if self._find_stored(key):  # so that all pages show the same intervals
                 return _describe(self.find(key))
             with self._folder.open(key) as run:
                 return _describe_run(key, run)
@@ -261,9 +262,9 @@ def _describe(result: Result) -> EvaluationLine:
 
 
 def _order_rows(run: Run) -> list[EpisodeRow]:
-    """A run's episodes in the order of the question file, in which the command takes them: the bootstrap depends on it.
+    """A run's episodes in the order of the question file, as in `quaere eval`: bootstrap intervals depend on the order.
 
-    Runs of earlier versions do not know it: theirs is the order in which the episodes ended.
+    Runs of earlier versions do not store it; their episodes are in the order in which they ended.
     """
     return sorted(run.rows(EpisodeFilter()), key=lambda row: row.metrics.get(PLACE, row.number))
 

@@ -21,7 +21,7 @@ from quaere.viewer.page_formats import Listed, ListPage, cut_page
 from quaere.viewer.run_folder import MEASUREMENTS, NotShown
 
 REFUSED = "unanswerable refused"
-_DETECTED = 2.80 / 1.96  # half an interval times this: what is shown with a power of 80 % (`smallest_difference`)
+_DETECTED = 2.80 / 1.96  # times half an interval: the difference shown with a power of 80 % (`smallest_difference`)
 _GOLD = ("gold", "gold_joint")
 Change = Literal["", "gained", "lost", "both", "neither"]
 # What became of a question, by whether the first and the second result are right.
@@ -113,7 +113,7 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
 
 
 def find_gain(results: EvaluationResults, ours: str, theirs: str) -> Interval | None:
-    """The first minus the second in exact match, as their page has it; None if these are no results that share any."""
+    """The first minus the second in exact match, as on the page of both; None unless both exist and share questions."""
     if not {ours, theirs} <= {*results.names()}:
         return None
     try:
@@ -164,7 +164,7 @@ def _measure(ours: Result, theirs: Result, clusters: Mapping[str, Hashable]) -> 
 def _differ(
     pairs: Sequence[tuple[Item, Item]], measure: str, clusters: Mapping[str, Hashable]
 ) -> tuple[Interval, float]:
-    """The difference over clusters, and the smallest that its interval's standard error would show."""
+    """The difference with its interval over clusters, and the minimum detectable difference by the interval's width."""
     values = [[float(getattr(item, measure) or 0) for item in side] for side in zip(*pairs, strict=True)]
     places = [clusters.get(item.id.removesuffix(HIDDEN_SUFFIX), item.id) for item, _ in pairs]
     found = clustered_difference(values[0], values[1], places)

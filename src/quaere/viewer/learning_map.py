@@ -3,9 +3,9 @@
 read_map(run, "notes", MapQuery()).rows[0] ->
 MapRow(task="q1", question="Who built it?", cells=[Cell(0, 0, 8), None, Cell(7, 0, 8)], learned=2)
 
-Rows are sorted by when their question was learned: from the column on in which it is mostly right and stays so. Many
-steps are drawn as a few columns of several steps each. Where questions are practised once, rows of questions would be
-empty but for one cell: then each column stacks its own questions instead, the right ones below.
+Rows are sorted by when their question was learned: the first column from which on it is mostly right. Many steps are
+drawn as a few columns of several steps each. If most questions were practised only once, their rows would be empty
+except for one cell; each column then stacks its own questions instead, the right ones below.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,8 +25,8 @@ from quaere.viewer.run_folder import MEASUREMENTS, require
 MAX_COLUMNS = 40
 ROWS_ON_A_PAGE = 2000
 MAX_STACK = 100  # questions of a column that are drawn where columns are stacks
-NAMED_ROWS = 100  # so few rows have the text of their question beside them
-PANEL_ROWS = (25, 100)  # at least and at most, of the panels in which more rows than `NAMED_ROWS` are drawn
+NAMED_ROWS = 100  # up to this many rows are shown with the text of their question
+PANEL_ROWS = (25, 100)  # fewest and most rows of a panel, if there are more than `NAMED_ROWS` rows
 PAGE_WIDTH, CELL_WIDTH, PANEL_GAP = 1140, 13, 24  # in pixels, as the style sheet has them on a wide screen
 _SEEN_AGAIN = 1.5  # columns a question has on average; below, columns are stacks
 SOLVER = "solver"  # phase
@@ -65,7 +65,7 @@ class Cell(Struct, frozen=True):
     num_abstained: int
     num: int
     step: int  # the only step of the attempts, or the last of several
-    run: str = ""  # that has the attempts, if it is not the map's own
+    run: str = ""  # the run that has the attempts, if it is not the map's own
 
     @property
     def is_mostly_right(self) -> bool:
@@ -169,7 +169,7 @@ def split_outcomes(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Out
 
 
 def cut_panels(rows: Sequence[T], num_columns: int) -> list[list[T]]:
-    """Rows of so many cells in panels that stand side by side: as low as fit beside each other on a wide screen."""
+    """Rows of `num_columns` cells cut into as many panels as fit side by side on a wide screen, to keep them low."""
     num_beside = max(1, PAGE_WIDTH // (num_columns * CELL_WIDTH + PANEL_GAP))
     least, most = PANEL_ROWS
     size = NAMED_ROWS if len(rows) <= NAMED_ROWS else min(max(-(-len(rows) // num_beside), least), most)

@@ -91,17 +91,17 @@ class Measured(Struct, frozen=True):
     refused: list[Interval] = []
     best_step: int | None = None
     course: Series | None = None  # shares of right answers in between, where the questions were the same
-    clusters: dict[str, Hashable] = {}  # of questions that depend on each other, where they are known
+    clusters: dict[str, Hashable] = {}  # clusters of questions that depend on each other, by question id, if known
 
 
 def find_measured(run: Run, name: str, lines: Mapping[str, Series], results: EvaluationResults) -> Measured | None:
-    """The best measurements that a run has; None if it has no two. `lines` are its metrics."""
+    """The best measurements of a run before and after; None if it was not measured twice. `lines` are its metrics."""
     learned = read_learning(results, name, find_best_step(lines))
     return learned or _read_validation(run, name, lines) or _read_practice(run, name, lines)
 
 
 def read_learning(results: EvaluationResults, name: str, best_step: int | None = None) -> Measured | None:
-    """What `quaere learn` measured before and after this run, if it is a learning's."""
+    """What `quaere learn` measured before and after its run `name`; None for the run of another command."""
     if name != LEARN_RUN or not set(MEASUREMENTS) <= set(results.names()):
         return None
     try:

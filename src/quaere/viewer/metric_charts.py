@@ -50,7 +50,7 @@ class ChartData(Struct, frozen=True):
 
     @property
     def has_course(self) -> bool:
-        """True if a line has two values: fewer are no curve. A single need is no comparison of needs."""
+        """True if a line has two values: fewer are no curve. A chart by searches needed must also have two lines."""
         is_split = len(self.series) > 1 or not self.title.endswith(_BY_NEED)
         return is_split and any(sum(map(is_drawn, one.values)) > 1 for one in self.series)
 

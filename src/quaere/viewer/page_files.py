@@ -9,7 +9,7 @@ export_pages(open_folder("runs/notes"), Path("notes-pages"), max_pages=2000).num
         quaere-pages.json                what this folder is: `--force` replaces no other
 
 The pages are those of the server (`app.py`): they are asked for one after another, beginning with the first, and every
-link to a page of `EXPORTED` is followed and made relative. A link to anything else is no link here. What needs a server
+link to a page of `EXPORTED` is followed and made relative; other links become plain text. What needs a server
 (filters, verdicts, following a run) is hidden by the style sheet, and what a page would ask for later (the further
 tokens of a long episode) is in it as `<script type="application/json">`.
 

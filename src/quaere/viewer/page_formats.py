@@ -37,7 +37,7 @@ Record = TypeVar("Record", bound=Struct)
 PageNumber = Annotated[int, Meta(ge=1, le=1_000_000)]
 PAGE_SIZE = 50
 MAX_QUERY_CHARS = 8192
-_SEED_DIGITS = 8  # of a seed that is shown whole
+_SEED_DIGITS = 8  # a seed of at most this many digits is shown whole
 
 
 # ------------------------------------------------------------------------------------------------ addresses and bodies
@@ -76,7 +76,7 @@ def read_query(text: str, form: type[Record]) -> Record:
     Raises `BadInput` for a query that is too long or has a value of the wrong type.
     """
     if len(text) > MAX_QUERY_CHARS:
-        raise BadInput(f"the address has a query of more than {MAX_QUERY_CHARS} characters", hint="ask for less")
+        raise BadInput(f"the address has a query of more than {MAX_QUERY_CHARS} characters", hint="shorten it")
     try:
         given = parse_qs(text, max_num_fields=200)
         values = {
@@ -86,9 +86,7 @@ def read_query(text: str, form: type[Record]) -> Record:
         }
         return convert(values, form, strict=False)
     except ValueError as error:  # msgspec's own error is one
-        raise BadInput(
-            f"the address asks for something that is not there: {error}", hint="correct the address"
-        ) from None
+        raise BadInput(f"the query of the address has an invalid value: {error}", hint="correct the address") from None
 
 
 def write_query(query: Struct, **changes: object) -> str:
@@ -195,7 +193,7 @@ def _environment() -> Environment:
         "count": _count,
         "inflect": inflect,
     }
-    made.tests["hidden"] = has_hidden_answer  # of the id of a question
+    made.tests["hidden"] = has_hidden_answer  # takes the id of a question
     made.filters |= {
         "short": plot.short,
         "minute": _minute,

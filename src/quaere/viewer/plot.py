@@ -17,7 +17,7 @@ from quaere.runs.summaries import PhaseSummary
 
 WIDTH, HEIGHT = 330, 126
 LEFT, RIGHT, TOP, BOTTOM = 44, 8, 8, 20  # margins: labels of the vertical axis on the left, steps below
-MAX_POINTS = 400  # of a line; more cannot be seen
+MAX_POINTS = 400  # points of a line; more could not be seen
 _NUM_TICKS = 4
 _FEW = 12  # values of a share that are drawn as dots
 

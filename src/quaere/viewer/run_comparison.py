@@ -1,4 +1,4 @@
-"""Two or more runs beside each other: what was set differently, how each improved, and which questions only one gets.
+"""Two or more runs side by side: settings that differ, how each improved, and which questions only one has right.
 
 compare_runs(folder, results, CompareQuery(run=["a", "b"])).settings ->
 [SettingRow("solver.learner.learning_rate", ["1e-06", "2e-06"])]
@@ -23,8 +23,8 @@ from quaere.viewer.plot import Series
 from quaere.viewer.run_folder import RunFolder
 from quaere.viewer.run_glance import Headline, read_headline
 
-MAX_RUNS = 10  # of a comparison
-MAX_QUESTIONS = 2000  # of a difference
+MAX_RUNS = 10  # runs that can be compared at once
+MAX_QUESTIONS = 2000  # questions of a difference that are shown
 _NUM_SHOWN = 6
 _ABSENT = "–"
 Change = Literal["gained", "lost", "both", "neither"]
@@ -119,7 +119,7 @@ class ComparePage(Struct, frozen=True):
     first_step: int
     last_step: int
     num_left_out: int = 0  # metrics beyond those of `sections`
-    difference: Difference | None = None  # of two runs that attempted the same questions
+    difference: Difference | None = None  # only for two runs that attempted the same questions
 
 
 def compare_runs(folder: RunFolder, results: EvaluationResults, query: CompareQuery) -> ComparePage:

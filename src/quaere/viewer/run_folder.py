@@ -35,7 +35,7 @@ Signature: TypeAlias = tuple[object, ...]
 LOOK_EVERY_S = 1.0
 _BEAT_EVERY_S = 15.0  # a comment now and then, so that a client that is gone is noticed
 MAX_STREAMS = 64
-LEARN_RUN, MEASUREMENTS = "run", ("before", "after")  # directories of `quaere learn`
+LEARN_RUN, MEASUREMENTS = "run", ("before", "after")  # directories of `quaere learn`: its run and its evaluations
 HELD = "held.jsonl"  # the questions of its measurements
 _WRITTEN = (DATABASE, f"{DATABASE}-wal", CONFIG, "harness.jsonl")
 
@@ -61,7 +61,7 @@ class RunFolder:
     def paths(self) -> dict[str, Path]:
         """The run directories by name, in alphabetical order; unprintable names are left out."""
         if self.only:
-            # `quaere learn` measures its training in two runs beside it.
+            # `quaere learn` evaluates before and after its run, in two further runs of the same folder.
             measured = [name for name in MEASUREMENTS if self.only == LEARN_RUN and self._is_run(name)]
             return {name: self.root / name for name in (self.only, *measured)}
         try:
@@ -85,7 +85,7 @@ class RunFolder:
         return open_run(self.find(name))
 
     def title(self, name: str) -> str:
-        """What pages call the run: that of a learning has the name of the learning's folder."""
+        """The run's name on pages; the run of `quaere learn` is called by the name of the folder that it is in."""
         return self.root.resolve().name if name == LEARN_RUN == self.only else name
 
 
@@ -96,8 +96,8 @@ def open_run(path: Path) -> Run:
 
 
 def open_folder(given: str | None, runs: str | None = None) -> RunFolder:
-    """The runs to show: `given` is a run directory, a run's name, a folder of runs or the folder of a learning, whose
-    run is shown; None means the default folder.
+    """The runs to show: `given` is a run directory, a run's name, a folder of runs, or the folder of a `quaere learn`,
+    whose run is shown; None means the default folder.
 
     open_folder("runs/notes").only == "notes"; open_folder("runs").only == ""; open_folder("learned").only == "run"
     """

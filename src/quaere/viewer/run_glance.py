@@ -144,7 +144,10 @@ def read_headline(run: Run, name: str, lines: Mapping[str, Series], results: Eva
 
 
 def _compare(seen: Measured) -> Headline | None:
-    """Paired over the questions that both have if these are held back; practice has different ones. None without."""
+    """The headline of two measurements; None if one of them is empty.
+
+    Held-back questions are the same before and after, so the difference is paired; practised ones are different.
+    """
     before, after = ({id: tried.share for id, tried in of.items()} for of in (seen.before, seen.after))
     if seen.is_held_back:
         both = [id for id in after if id in before]
@@ -162,13 +165,13 @@ def _compare(seen: Measured) -> Headline | None:
 
 
 def rate(shares: Sequence[float]) -> Interval:
-    """As `rate_interval`, of fewer resamples if there are many shares: a page must not wait for the third digit."""
+    """As `rate_interval`, with fewer resamples if there are many shares: a page must not wait for the third digit."""
     is_small = len(shares) <= 100 or len(set(shares)) == 1
     return rate_interval(shares) if is_small else bootstrap_interval(shares, num_resamples=_NUM_RESAMPLES)
 
 
 def _find_curve(lines: Mapping[str, Series], seen: Measured) -> Curve | None:
-    """The curve of held-back questions, else of practice; else of what else was logged. None if none has a course."""
+    """The first curve with two values: of held-back questions, practised ones, or another metric; None if none has."""
     found = [] if seen.course is None else [Curve("Held-back questions answered right", seen.course)]
     if RIGHT in lines:
         found.append(Curve("Practised questions answered right", _practice(lines)))

@@ -26,7 +26,7 @@ from quaere.viewer.run_folder import Kept, RunFolder, open_run, read_signature
 TREND = "reward/mean"
 _TREND_POINTS = 120
 _NUM_FIGURES = 3
-_SCORES = ("answer/exact_match", "answer/f1")  # of a run that was not trained
+_SCORES = ("answer/exact_match", "answer/f1")  # metrics shown for a run that was not trained
 
 StateName = Literal["", "running", "stopped", "done", "failed", "unknown"]
 
@@ -55,7 +55,7 @@ class RunCard(ListedRun, frozen=True):
     model: str = ""
     figures: dict[str, float] = field(default_factory=dict)
     trend: Series = Series(TREND, [], [])
-    trend_phase: str = ""  # of which the trend is; "" if the run has no phases
+    trend_phase: str = ""  # the phase that the trend shows; "" if the run has no phases
     question: str = ""
     answer: str = ""
 
@@ -77,7 +77,7 @@ class RunCards:
     def read(self, query: RunsQuery) -> RunsPage:
         """One page of the runs that the query selects."""
         paths = self._folder.paths()
-        # Only a state has to be read before it can be selected by: it is not among what a run is begun with.
+        # Filtering by state needs the complete cards; the other filters use what is stored when a run begins.
         cards = [self._card(name, path, complete=bool(query.state)) for name, path in paths.items()]
         found = [card for card in cards if _admits(query, card)]
         found.sort(key=lambda card: (card.created, card.name), reverse=True)

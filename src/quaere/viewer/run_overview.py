@@ -103,8 +103,8 @@ class RunPage(Struct, frozen=True):
     has_reports: bool = False
     answers: list[RunAnswer] = []
     scores: EvaluationLine | None = None
-    glance: Glance | None = None  # of a training
-    title: str = ""  # the name, or that of the folder of a learning, whose run is called "run"
+    glance: Glance | None = None  # of a training run
+    title: str = ""  # the name; for a run of `quaere learn`, whose name is "run", the name of its folder
 
     @property
     def is_training(self) -> bool:

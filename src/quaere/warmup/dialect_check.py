@@ -70,7 +70,7 @@ class Spoken(Struct, frozen=True):
 def open_spoken(dialects: Sequence[Dialect], style: PromptStyle, *, abstention: bool = False) -> dict[str, Spoken]:
     """The roles of these dialects, by the name of their protocol.
 
-    Of score only the writer is included: the protocols of rubrics and assessments depend on the task. With
+    Of the dialect score only the writer is included: the protocols of rubrics and assessments depend on the task. With
     `abstention`, solvers may abstain.
     """
     found: dict[str, Spoken] = {}

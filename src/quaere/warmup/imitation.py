@@ -199,12 +199,12 @@ class WarmupManifest(Struct, frozen=True):
     evidence: bool = False  # true if it was taught to quote the sentence it relies on
     fact_ratio: tuple[int, ...] = ()  # of a solver's lessons; if empty, `hop_ratio` was the ratio of facts too
     lesson_ratio: tuple[int, ...] = ()  # of score's reports, rubrics and assessments; empty if it was not taught score
-    learnt: dict[str, Learnt] = {}  # of several dialects: the held-out tasks of each, by dialect and role
+    learnt: dict[str, Learnt] = {}  # results on held-out tasks by dialect and role, if several dialects were taught
     stopped: bool = False  # by the user, after `num_steps` of more steps
     abstention: float = 0.0  # share of a solver's episodes that abstain; above 0, its prompts allow it
     ignore_rubrics: bool = False  # score's reports did not follow the rubrics they were shown
-    scores_only: bool = False  # of a solver's own attempts at questions on documents, the scores of searches alone
-    shuffle_scores: bool = False  # these scores were those of random other searches
+    scores_only: bool = False  # a solver's own attempts at questions on documents taught only the scores of searches
+    shuffle_scores: bool = False  # these scores were those of other searches, drawn at random
 
 
 def check_target(out: Path, force: bool) -> None:

@@ -32,7 +32,7 @@ FACT_RATIO = (4, 3, 2, 1)  # weights of a solver's questions that combine 1, 2, 
 HOP_RATIO = (4, 3, 2, 1)  # weights of a proposer's questions of 1, 2, ... hops in Dr. Zero's count
 LESSON_RATIO = (5, 2, 3)  # weights of score's reports, rubrics and assessments
 _FAMILIES = ("warmup", "hamlet")
-_MOST_HIDDEN_FACTS = 2  # of a lesson that abstains: it searches once more than others
+_MOST_HIDDEN_FACTS = 2  # facts of a lesson that abstains: it makes one search more than others
 
 # Longer than other episodes: an assessment shows up to eight reports and writes an entry for each.
 REPORT_LIMITS = Limits(max_turns=8, turn_tokens=1536, sequence_tokens=8192, tool_response_tokens=512)

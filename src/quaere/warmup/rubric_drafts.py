@@ -136,7 +136,7 @@ class _Text:
         return f"{self.dice.pick(JOINING)}, the {text[4:]}" if is_fit else text
 
     def _state(self, claim: Claim, *, joined: bool = False) -> str:
-        """A claim as a clause: the shortest for `readability`, else any; `joined` to another, one that begins so."""
+        """A claim as a clause: the shortest for `readability`, else any; one that begins with "the" if `joined`."""
         graph, fact = self.world.graph, claim.finding.fact
         said = [state_fact(graph, fact, claim.said, form=form).removesuffix(".") for form in range(_NUM_FORMS)]
         if "readability" in self.wanted:

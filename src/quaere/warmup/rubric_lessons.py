@@ -1,4 +1,4 @@
-"""Rubrics of the warm-up for score: random rules of a harness, hints that can be followed, and a choice that does.
+"""Rubrics of the warm-up for score: random rules of a harness, hints that fit them, and a rubric that follows both.
 
 harness = draw_harness(dice)
 draw_rubric(harness, draw_hints(harness, dice), ["comparison"], dice)   # Rubric("factuality", (Weight(...), ...))
@@ -96,7 +96,7 @@ def _draw_weight(rules: DimensionRules, dice: Dice) -> float:
 
 
 def think_of(rubric: Rubric, hints: Hints, dice: Dice) -> str:
-    """The thought before a rubric: what separates the reports, or that it was advised."""
+    """The thought before a rubric: what separates the reports, or that the dimensions were advised."""
     advised = [name for name in (*hints.required, *hints.explore) if name in rubric.dimensions]
     form, named = "choose", [item.dimension for item in rubric.weights]
     if advised and dice.chance(50):

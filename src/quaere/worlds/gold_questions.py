@@ -199,7 +199,7 @@ def _nestable(templates: tuple[str, ...], inner: str, can_embed: bool) -> tuple[
 def says(text: str, name: str) -> bool:
     """True if the text contains the name as whole words, ignoring case.
 
-    says("Who built Halmgate-on-Oss?", "the Oss")
+    says("Who built Halmgate-on-Oss?", "the Oss") is True
     """
     return re.search(rf"(?<!\w){re.escape(strip_article(name))}(?!\w)", text, re.IGNORECASE) is not None
 

@@ -155,9 +155,9 @@ class ReportWriter(PlainProtocol):
 
     `pool` holds the meanings of the dimensions of a task's rubric. `guided` helps models too small to follow the
     protocol untrained: a shorter prompt, two worked examples, and a given start of each turn (a search; in the last
-    turn a report on passage [1]). A guided turn is one line and needs no closing tag; of a report that the turn's limit
-    cut off its whole sentences count, up to the first that it has written before. The policy still writes every query,
-    every sentence and every further citation.
+    turn a report on passage [1]). A guided turn is one line and needs no closing tag. If the turn's token limit cuts a
+    guided report off, its whole sentences count, up to the first that repeats an earlier one. The policy still writes
+    every query, every sentence and every further citation.
 
         ReportWriter().read("<answer>The Oss rises at Korrin [1].</answer>") -> Answer("The Oss rises at Korrin [1].")
     """

@@ -108,7 +108,7 @@ def read_rubric(text: str, harness: Harness) -> Rubric | Malformed:
 
 
 def _read_line(line: str) -> tuple[str, float | None]:
-    """The name and the weight of a line; None without a weight, NaN if it is not a number. "" is no name."""
+    """The name ("" if there is none) and the weight of a line: None without one, NaN if it is not a number."""
     found = _LINE.fullmatch(line)
     if found is None or found[2] is None:
         return found[1].strip() if found else "", None
@@ -117,7 +117,7 @@ def _read_line(line: str) -> tuple[str, float | None]:
 
 
 def default_rubric(harness: Harness) -> Rubric:
-    """The rubric used without a valid choice: what is required, then the first of the pool, at the middle weight.
+    """The rubric used if no valid one was chosen: the required dimensions, then the pool's first, at the middle weight.
 
     default_rubric(Harness(pool=(factuality, citation, coverage), dimensions=DimensionRules(k=2)))
     -> Rubric("factuality", (Weight("citation", 0.3),))

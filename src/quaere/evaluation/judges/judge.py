@@ -1,4 +1,4 @@
-"""Judges: single turns that are asked of a model, and judges of whether a quoted span supports an answer.
+"""Judges: models that are asked for a decision in a single turn, and judges of whether a span supports an answer.
 
     await StringCheck().judge([Citation("Who built it?", ("Venn",), "Orsolya Venn built it in 1702.")]) -> [True]
     open_judge("openai:gpt-x@http://localhost:8001/v1")
@@ -71,7 +71,7 @@ class JudgeTurn(OneTurn, Generic[T]):
 
 
 class JudgeModel:
-    """A policy that is asked single turns, many at once.
+    """A policy that answers prompts in a single turn each, many of them concurrently.
 
     `guided` is for models too small to follow the output format: the start of the output is written for them. With
     `listed`, the model answers with JSON lists, as endpoints do, and `guided` has no effect.

@@ -176,7 +176,7 @@ def _agreed(by_kind: dict[str, list[float]], order: Sequence[str]) -> tuple[Agre
 def make_probes(num_reports: int) -> tuple[Probe[Cited], ...]:
     """Every citation of the good reports, and one corrupted citation of every kind per report; deterministic."""
     probes = []
-    draw, of_claims = random.Random(SEED), random.Random(SEED + 2)  # of its own, so that the other kinds stay
+    draw, of_claims = random.Random(SEED), random.Random(SEED + 2)  # separate: other kinds draw as without `ADDED`
     for number, report in enumerate(make_reports(num_reports)):
         probes += [Probe(number, GOOD, cited, True) for _, cited in find_cited(report) if cited is not None]
         draws = {kind: of_claims if kind == ADDED else draw for kind in SPOILING_CITATIONS}

@@ -1,4 +1,4 @@
-"""Scores of abstention: which questions a model refuses, and how often it is wrong if it answers only its surest part.
+"""Scores of abstention: which questions a model refuses, and how often it is wrong on those it is most confident of.
 
     score = score_abstention(items)
     score.refused -> Interval(mean=0.8, low=0.7, high=0.88, num=100)   # of the questions without an answer
@@ -72,10 +72,10 @@ def _share(values: Iterable[bool]) -> Interval | None:
 
 
 def find_curve(items: Sequence[Item]) -> tuple[tuple[float, float], ...]:
-    """The risk-coverage curve: the share of wrong questions among the surest 10, 20, ... 100 %, rounded up.
+    """The risk-coverage curve: the share of wrong questions among the most confident 10, 20, ... 100 %, rounded up.
 
     Questions of equal confidence count with their mean, so that their order does not matter; an answer of unknown
-    confidence counts as sure.
+    confidence counts as fully confident.
     """
     wrongs: list[float] = []
     for _, tied in groupby(sorted(items, key=_rank, reverse=True), key=_rank):

@@ -73,8 +73,9 @@ def kind_of(question: str, answers: Sequence[str]) -> Kind:
 def option_of(question: str, answer: str) -> str:
     """Which option of a closed question an answer takes: "yes", "no", "first", "second", or "" for none.
 
-    The first option is before the question's last "or". `quaere.rewards.answers.find_alternative` is stricter, since
-    what it takes for a choice may contain its answer: it refuses long titles and sentences without a comma.
+    The first option is before the question's last "or". `quaere.rewards.answers.find_alternative` is stricter, because
+    a question that it recognises as a choice may contain its answer: it refuses long titles, and sentences without a
+    comma.
 
         option_of("Who died first, Venn or Brod?", "Brod") -> "second"
         option_of("Who died first, Venn or Brod?", "Marta Brod") -> ""
@@ -133,7 +134,7 @@ def _is_name(answer: str) -> bool:
 
 
 _CONSTANT = 0.9
-_MIN_QUESTIONS = 8  # of fewer, all answers may be alike by chance: 1 in 128 for fair coins
+_MIN_QUESTIONS = 8  # with fewer, all answers may be alike by chance (with 8 fair coins: 1 in 128)
 
 
 class Constant(Struct, frozen=True):
@@ -150,7 +151,7 @@ class Constant(Struct, frozen=True):
     share: float
     right_share: float
     num: int
-    is_constant: bool  # said to at least 90 % of the questions, though right for fewer than 90 %
+    is_constant: bool  # given to at least 90 % of the questions, though right for fewer than 90 %
 
 
 def find_constants(items: Iterable[Item]) -> tuple[Constant, ...]:

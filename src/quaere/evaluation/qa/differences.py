@@ -90,7 +90,7 @@ def compare(ours: Scored, theirs: Scored) -> Difference | None:
     compared = dict.fromkeys(measures, pairs)
     if with_gold := [pair for pair in pairs if all(item.gold is not None for item in pair)]:
         compared |= dict.fromkeys(["gold", "gold_joint"], with_gold)
-    # Older files do not know the kind of a question, so either side may say it.
+    # Older files do not store the kind of a question, so it is taken from either side.
     kinds = {kind: [pair for pair in pairs if (pair[0].kind or pair[1].kind) == kind] for kind in KINDS}
     by_kind = {kind: chosen for kind, chosen in kinds.items() if chosen}
     opened = [pair for kind, chosen in by_kind.items() if kind not in CLOSED for pair in chosen]

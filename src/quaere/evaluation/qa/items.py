@@ -14,7 +14,7 @@ items give equal bytes.
 
 Where a question names the passages that prove its answer (`gold_ids`), no judge is needed: a span is *gold* if it is
 verbatim in one of them that was shown, and contains an accepted answer. That is exact only where `gold_ids` are
-complete: of a set with some of the proving passages missing, right quotations would be counted as wrong.
+complete: where some of the proving passages are missing, right quotations are counted as wrong.
 """
 
 import gzip
@@ -39,7 +39,7 @@ _SUFFIXES = (".jsonl", ".jsonl.gz")
 
 
 class Described(Struct, frozen=True, kw_only=True):
-    """What a score and an item say alike of a question, its answer and the quoted span.
+    """The fields that `QuestionScore` and `Item` share: about a question, its answer and the quoted span.
 
     `gold` is True if the span is in a gold passage and contains an accepted answer, None if no span was requested or
     the question's gold passages are not known. `kind` is the kind of answer asked for, "" in files written before it
@@ -196,7 +196,7 @@ def keep_whole_gold(questions: Sequence[Question], sets: Collection[str] | None)
         if name not in known:
             raise BadInput(f"no question is of the set {name!r}; there are {', '.join(sorted(known)) or 'none'}")
         if name in lacking:
-            raise BadInput(f"questions of the set {name} lack gold_ids, so its gold is not complete")
+            raise BadInput(f"questions of the set {name} lack gold_ids, so its gold passages are not complete")
     whole = known - lacking if sets is None else set(sets)
     return [question if question.set in whole else structs.replace(question, gold_ids=()) for question in questions]
 

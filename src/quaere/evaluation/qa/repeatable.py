@@ -1,4 +1,4 @@
-"""Which episodes of an earlier evaluation would be the same again, though the documents have changed since.
+"""Finds the episodes of an earlier evaluation that would be the same again, although documents have changed since.
 
     known = await find_repeatable(episodes, searcher, limits)
 
@@ -29,7 +29,7 @@ async def _is_repeatable(episode: Episode, searcher: Searcher, limits: Limits) -
             found = await find_results(searcher, episode.task, turn.action.queries, limits)
         except SearchFailed:
             return False
-        if _texts(found) != _texts(turn.results):  # one that was cut differs too: whether it has grown is not known
+        if _texts(found) != _texts(turn.results):  # a shown passage that was cut differs too: its end may have changed
             return False
     return True
 

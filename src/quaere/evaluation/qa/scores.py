@@ -150,7 +150,7 @@ class AnsweringScore(Struct, frozen=True):
     by_kind: tuple[GroupScore, ...] = ()  # by kind of answer, where it is known
     by_searches: tuple[GroupScore, ...] = ()  # by the number of searches needed, where it is known
     constants: tuple[Constant, ...] = ()  # of each set and closed kind, the most frequent answer
-    abstention: AbstentionScore | None = None  # None if nothing is known of it
+    abstention: AbstentionScore | None = None  # None without abstentions, unanswerable questions and confidences
 
 
 class Judging(Struct, frozen=True):
@@ -368,7 +368,7 @@ def read_scored(path: Path) -> Scored:
 
 
 def name_apart(read: Sequence[tuple[Path, Scored]], taken: str = "") -> list[Scored]:
-    """Results that were read from files; those that share a name, or whose name is `taken`, get their files'."""
+    """Results read from files; those that share a name, or whose name is `taken`, are named after their files."""
     num = Counter([taken, *(result.name for _, result in read)])
     return [structs.replace(result, name=str(path)) if num[result.name] > 1 else result for path, result in read]
 

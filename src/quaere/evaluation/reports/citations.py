@@ -144,13 +144,15 @@ def valid_share(checks: Sequence[CitationCheck]) -> float:
 class CitationChecks:
     """Citation check by rules on words, not on meaning. A citation is supported if:
 
-    1. Every number of the statement is in the passage, or is one of its numbers rounded (years are not rounded). 2.
-    Every word of a name is in it: capitalised words, except those capitalised only as the first of a sentence. 3. At
-    least half of the statement's other words are in it, ignoring endings. If the statement cites several passages,
-    half must be in all of them together and a quarter in this one; numbers and names may then be in any of them. 4. If
-    a clause of the statement shares 60 % or more of its words with clauses of the passage, one of the best matching
-    clauses must have the same parity of negations (not, never, no ...), unless the statement is in the passage, or
-    in another that it cites, word for word.
+    1. Every number of the statement is in the passage, or is one of its numbers rounded (years are not rounded).
+    2. Every word of a name is in the passage: capitalised words, except those capitalised only as the first of a
+       sentence.
+    3. At least half of the statement's other words are in the passage, ignoring endings. If the statement cites several
+       passages, half must be in all of them together and a quarter in this one; numbers and names may then be in any
+       of them.
+    4. If a clause of the statement shares 60 % or more of its words with clauses of the passage, one of the best
+       matching clauses must have the same parity of negations (not, never, no ...), unless the passage, or another one
+       that the statement cites, contains the statement word for word.
 
     Relations between words are not checked: the right words in a wrong relation pass.
     """

@@ -230,13 +230,13 @@ _HEADING = re.compile(r"^#{1,6}\s+\S", re.MULTILINE)
 
 _MEANINGS = {
     "question-terms": "share of the question's words that the report uses",
-    "sources": f"documents it cites, {NUM_SOURCES} or more being 10",
-    "cited": "share of its sentences, the conclusion of several paragraphs aside, with a citation that leads somewhere",
+    "sources": f"documents it cites: 10 for {NUM_SOURCES} or more",
+    "cited": "share of its sentences, without the conclusion of a longer report, that cite a known source",
     "structure": "share of five marks: a heading, three paragraphs, five sentences, no paragraph above "
     f"{_PARAGRAPH_WORDS} words, a conclusion",
     "length": f"10 from {MIN_WORDS} to {MAX_WORDS} words, falling to 0 at none and at twice {MAX_WORDS}",
     "variety": f"share of its runs of {_RUN_WORDS} words that it uses only once",
-    "conclusion": "share of the conclusion's sentences that the rest bears out, by the rules of the citation check",
+    "conclusion": "share of the conclusion's sentences that the rest supports, by the rules of the citation check",
 }
 PROXIES = Criteria(tuple(GradedDimension(name, meaning) for name, meaning in _MEANINGS.items()))
 """The features that `count_proxies` counts, as dimensions of equal weight."""

@@ -4,9 +4,9 @@
     pair = Pair("Venn built it.", "Venn was paid in salt.", "Halm bridge\\nVenn built it. Venn was paid in salt.")
     await joiner.join([pair]) -> ["Venn built it and was paid in salt."]
 
-The joined sentence is used only if it has the words of both in their order, of the second perhaps without the subject
-that the first begins with too, and if the judge finds that the passage supports it. Otherwise it is "". Nothing is
-joined to a condition or to what somebody says, which would rule the second sentence as well. Rules about names, numbers
+The joined sentence is used only if it has the words of both in their order (a subject that both begin with may be left
+out of the second), and if the judge finds that the passage supports it. Otherwise it is "". Nothing is joined to a
+condition or to reported speech, which would then cover the second sentence as well. Rules about names, numbers
 and negations alone are not enough: of 102 sentences that a model of 1.5 B weights worded freely, and that these rules
 let through, 23 said something else (docs/reports.md).
 """
@@ -71,7 +71,7 @@ class Joiner:
     def __init__(self, policy: Policy, judge: CitationJudge, *, guided: bool = False) -> None:
         self._model, self._judge = JudgeModel(policy), judge
         self._prefix = "<sentence>" if guided else ""
-        self._free = asyncio.Lock()  # reports that are composed at once would name their turns alike
+        self._free = asyncio.Lock()  # concurrent calls of `ask` would give their episodes the same ids
 
     async def join(self, pairs: Sequence[Pair]) -> list[str]:
         """One sentence per pair, "" where the model's is not used."""
@@ -111,7 +111,7 @@ def has_their_words(joined: str, pair: Pair) -> bool:
         num_dropped = len(second) - len(rest)
         if not rest or num_dropped < 0 or new[: len(new) - len(rest)] != [*first, *link]:
             continue
-        if num_dropped == 0:  # without a comma its subject would be read as a part of the first
+        if num_dropped == 0:  # without a comma the second subject would be read as a part of the first sentence
             return "," in link and rest == [_begin_small(second, pair.reference), *second[1:]]
         if second[:num_dropped] == first[:num_dropped] and rest == second[num_dropped:]:
             return True
@@ -119,7 +119,7 @@ def has_their_words(joined: str, pair: Pair) -> bool:
 
 
 def _begin_small(sentence: Sequence[str], reference: str) -> str:
-    """The sentence's first word as it is in the middle of one: small if the passage writes it so as well."""
+    """The sentence's first word as inside a sentence: in lower case if the passage has it so, or if it is no name."""
     small = sentence[0].lower()
     return small if small in _WORD.findall(reference) or small in _SMALL else sentence[0]
 

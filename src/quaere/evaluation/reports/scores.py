@@ -148,7 +148,7 @@ class ReportsScore(Struct, frozen=True):
 
     measures: dict[str, Measure]
     pooled: Interval | None
-    verdicts: dict[str, int]  # of the first repeat
+    verdicts: dict[str, int]  # counts of verdicts in the first repeat
     num_reports: int
     num_citations: int
     num_unresolved: int

@@ -1,4 +1,4 @@
-"""Holds a report to its sources: sentences without support are left out or marked, and citations without it removed.
+"""Checks a report against its sources: unsupported sentences are left out or marked, unsupported citations removed.
 
     held = await hold_to_sources(report, CitationChecks())
     held.text -> "The Oss rises at Korrin [2]."      # of "The Oss rises at Korrin [2, 9]. It is the longest [3]."
@@ -58,7 +58,7 @@ def _mark(statement: Statement) -> str:
 def _drop_empty(text: str) -> str:
     """The text without lines that lost their sentences, and without headings that lost all below them."""
     kept: list[str] = []
-    headings: list[tuple[int, str]] = []  # those above, of which none has a sentence yet
+    headings: list[tuple[int, str]] = []  # the headings above this line that have no sentence below them yet
     for line in text.split("\n"):
         if split_statements(line):
             kept += [heading for _, heading in headings]

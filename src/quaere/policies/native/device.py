@@ -32,7 +32,7 @@ def choose_device(wanted: str, report: Callable[[str], None] = lambda line: None
         raise BadInput("no CUDA device was found, so the device must be cpu or auto", hint="quaere doctor")
     device = ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
     if device == "cuda" and torch.cuda.device_count() > 1:
-        report(f"{torch.cuda.device_count()} GPUs are here, and one is used: a run takes one")
+        report(f"{torch.cuda.device_count()} GPUs were found; a run uses only one of them")
     return device
 
 

@@ -1,4 +1,4 @@
-"""The KV cache in slots: which session holds which, the tokens of each, and the memory of all.
+"""The KV cache in slots: which session holds which slot, the tokens of each slot, and the memory of all slots.
 
 A session keeps its slot between turns, so that the next turn computes only new tokens. A session whose prompt begins
 like another's copies that part of the KV cache instead of computing it. If all slots are taken, the least recently used

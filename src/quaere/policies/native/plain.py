@@ -119,7 +119,7 @@ class PlainForward:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _agrees(self) -> bool:
-        """True if two rows of different lengths give with their caches what they give without; sets `speed`."""
+        """True if two rows of different lengths give the same logits with their caches as without; sets `speed`."""
         device = next(self.model.parameters()).device
         whole = torch.arange(1, 13, device=device) % self.model.config.get_text_config().vocab_size
         storage, lengths, found = RowCaches(), [9, 5], []

@@ -72,7 +72,7 @@ def _lines(docx: Any, block: Any) -> Iterator[_Line]:
             columns = None
             continue
         first = ""
-        # Through the elements: `row.cells` looks at all rows above for each row.
+        # Rows are read from the XML elements, because `row.cells` goes through all rows above for each row.
         for number, row in enumerate(item._tbl.tr_lst):
             cells = (docx.table._Cell(cell, item) for cell in row.tc_lst)
             text = " | ".join(" ".join(line.text for line in _lines(docx, cell)).strip() for cell in cells)
@@ -211,7 +211,7 @@ def open_archive(data: bytes, limit: int) -> zipfile.ZipFile:
         archive = zipfile.ZipFile(BytesIO(data))
         _check_sizes(archive, limit)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
-        raise Unreadable(f"damaged: not the ZIP archive that such a file is ({error})") from error
+        raise Unreadable(f"damaged: not a valid ZIP archive ({error})") from error
     return archive
 
 
@@ -226,12 +226,12 @@ def _check_sizes(archive: zipfile.ZipFile, limit: int) -> None:
     if xml > limit or sum(member.file_size for member in members) > _MEDIA_FACTOR * limit:
         raise Unreadable(f"unpacks to more than {limit >> 20} MiB")
     if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
-        raise Unreadable("packed in a way that such a file is not")
+        raise Unreadable("compressed with a method that such files do not use")
     for member in members:
         # `ZipFile.read` unpacks a member whole, up to 2 GiB, and only then cuts it to the size that was declared.
         probe = copy.copy(member)
         probe.file_size += 1
-        probe.CRC = None  # type: ignore[assignment]  # of what was declared, not of what is there
+        probe.CRC = None  # type: ignore[assignment]  # it is the checksum of the declared bytes only
         with archive.open(probe) as file:
             unpacked = sum(len(chunk) for chunk in iter(lambda: file.read(1 << 16), b""))
         if unpacked > member.file_size:

@@ -152,7 +152,7 @@ def read_epub(data: bytes, limit: int) -> FileText:
                 problems.append(f"chapter {number} ({name}) cannot be read")
                 continue
             page = read_page(markup)
-            # A link leads to a chapter of the same book, which is one document.
+            # Links are dropped: they lead to chapters of the same book, which is one document.
             blocks = [structs.replace(block, links=()) for block in page.blocks]
             text.add_blocks(blocks, group=f"chapter {choose_title(page.heading)[:_MAX_HEADING] or number}")
     return text.build(choose_title(title), problems=problems)

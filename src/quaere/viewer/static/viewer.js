@@ -162,7 +162,7 @@ document.addEventListener("click", (event) => {
 
 // ------------------------------------------------------------------------------------------------------------ live
 
-// One at a time: of two that overlap, the older reply could come last. Who asks meanwhile gets another one after it.
+// One request at a time: of two that overlap, the older reply could arrive last. A call meanwhile causes one more after it.
 let refreshing = null, again = false;
 function refresh() {
   again = true;
@@ -179,7 +179,7 @@ function refresh() {
   return refreshing;
 }
 
-// Parts as the server wrote them: one that is still the same is not replaced, with the words a person has marked in it.
+// Parts as the server wrote them: an unchanged part is not replaced, because text selected in it would be deselected.
 const written = new Map(all("[data-live]").map((part) => [part.id, part.outerHTML]));
 
 // Ask for the page again and put its parts in place. What a person has set stays: marks, open sections, the step, focus.
@@ -223,7 +223,7 @@ async function renew() {
   }
 }
 
-// A browser keeps few connections to one server, so pages that nobody sees give theirs back.
+// A browser opens only a few connections to one server, so hidden pages close theirs.
 let stream = null;
 function follow() {
   const address = document.body.dataset.changes;
@@ -278,7 +278,7 @@ function readOn() {
 
 // -------------------------------------------------------------------------------------------------------- exported
 
-// Nobody answers a form of an exported page: words are looked for in the entries that are on it.
+// An exported page has no server to answer its form: the search field filters the entries on the page itself.
 function findOnPage() {
   const field = one("[data-exported] .filter [data-find]");
   if (!field) return;

@@ -29,7 +29,7 @@ Kind = Literal[
     "option", "identifier", "default", "quantity", "date", "number", "quoted", "name", "description", "phrase"
 ]
 
-_MIN_WORDS, _MAX_WORDS = 4, 60  # of a statement
+_MIN_WORDS, _MAX_WORDS = 4, 60  # words of a statement
 _MAX_SPAN_WORDS = 6
 
 # Units that make a number a quantity ("30 seconds"), as opposed to a count of things ("30 accounts").

@@ -30,11 +30,11 @@ _MAX_HANDLES = 2  # names of a question that are tried
 _MAX_SOURCES = 8  # passages that describe one name of one question
 _TOPK = 40  # passages searched for a name
 _NAMES_AT_ONCE = 256
-_MIN_CHARS = 4  # of a name: shorter ones are mostly ordinary words
+_MIN_CHARS = 4  # letters of a name: shorter ones are mostly ordinary words
 _MAX_ANCHORS = 200  # hyperlinks to a page that are looked at: some pages have thousands
 _MAX_ANCHOR_WORDS = 6
 _QUALIFIED = re.compile(r"\([^()]*\)(?:$| [-–|] )")  # "Sarah Connor (singer)", "Rick Wilson (jockey) - Family"
-_MIN_SAID = 4  # plain words of a statement beside its anchor: a list of hyperlinks ("See also") describes nothing
+_MIN_SAID = 4  # plain words of a statement outside the anchor: a list of hyperlinks ("See also") describes nothing
 _PLAIN = re.compile(r"(?<!\S)[(\"“]?[a-z]{2,}[)\"”,.;:]*(?!\S)")
 # Link texts that give a place and no name: "Section 8.6", "Table 2".
 _NUMBERED = re.compile(r"(?:section|chapter|appendix|part|table|figure|example|page|step)\W+(?:\w\.)?\d", re.IGNORECASE)
@@ -61,7 +61,7 @@ def find_handles(worded: Worded) -> list[str]:
     """
     passage, question = worded.fact.passage, worded.question
     if _QUALIFIED.search(passage.title):
-        return []  # others have that name
+        return []  # other pages have that name too
     trail = [page_name(part) for part in (passage.title, *reversed(passage.heading.split(" > ")))]
     inside = [question[start:end] for kind, start, end in find_spans(question) if kind in _HANDLES]
     handles = dict.fromkeys(name.removeprefix("The ") for name in (*trail, *inside) if len(name) >= _MIN_CHARS)
@@ -191,7 +191,7 @@ def _read_anchor(link: Backlink, worded: Worded, name: str) -> Fact | None:
     if found := _pattern(name).search(anchor):
         start, end = start + found.start("name"), start + found.end("name")
     elif link.to_part or name != page_name(worded.fact.passage.title).removeprefix("The "):
-        return None  # what it is called is not this name
+        return None  # `name` is not the page's own name, so the link's text does not stand for it
     elif not contains(anchor, name) and not _is_name(said, start, end, worded.question):
         return None
     num_plain = len(_PLAIN.findall(said.text)) - len(_PLAIN.findall(source.text[start:end]))

@@ -279,7 +279,7 @@ class Journal:
         lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
         head, *whole = lines[:-1] or [self._head]  # what follows the last line break was cut
         if head != self._head:
-            hint = f"the same command as then, or: rm {path}"
+            hint = f"type the same command as before, or: rm {path}"
             raise BadInput(f"{path} was begun with another model, index or settings", hint=hint)
         try:
             batches = [msgspec.json.decode(line, type=Batch) for line in whole]

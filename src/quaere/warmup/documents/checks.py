@@ -44,9 +44,9 @@ _ASKING = frozenset(
 )
 _SMALL = frozenset("of in on at by for to and de la von van di del der el al".split())
 _QUERIES_AT_ONCE = 256
-_REQUESTS = 3  # of a line, if the model fails at it
+_REQUESTS = 3  # requests for a line, if the model fails at it
 _OWN_QUERIES = 3  # queries the model may write where a search with the question itself does not find the passage
-_BESIDE = 3  # other passages that are shown beside the one that answers
+_BESIDE = 3  # other passages that are shown with the one that answers
 
 UNREAD, KNOWN = "not answered with the page", "answered without the page"
 

@@ -30,12 +30,13 @@ from quaere.warmup.documents.prompt_examples import Form
 from quaere.worlds.dice import Dice
 
 _NEIGHBOURS = 2  # comparisons of one page with those after it
-_EARLIER_PERCENT = 50  # of comparisons of dates
-_NAMED_PERCENT = 50  # of comparisons of four facts, where it can be done: the answer is a named thing
+_EARLIER_PERCENT = 50  # of comparisons of dates ask which is earlier
+_NAMED_PERCENT = 50  # of comparisons of four facts: their answer is a named thing, where that is possible
 _YES_NO = re.compile(r"(?:Do|Does|Did|Are|Is|Was|Were|Have|Has)\b")
 _WHICH = re.compile(r"(?:Who|Which|What|Whose)\b")
 _EARLIER, _LATER = frozenset("earlier first before older sooner".split()), frozenset("later last after younger".split())
-_COMPARING: dict[Form, tuple[frozenset[str], frozenset[str]]] = {  # words of which one must stand there, and none
+# By form: words of which a wording must have at least one, and words of which it must have none.
+_COMPARING: dict[Form, tuple[frozenset[str], frozenset[str]]] = {
     "earlier": (_EARLIER, _LATER),
     "later": (_LATER, _EARLIER),
     "same": (frozenset(["same"]), frozenset()),

@@ -46,7 +46,7 @@ _MAX_SOURCES = 8  # candidate passages that name a page; the first that does not
 
 ThoughtKind = Literal["own", "first", "next", "found"]
 THOUGHTS: Mapping[ThoughtKind, tuple[str, ...]] = {
-    # One hop: the answer stands in the document.
+    # One hop: the answer is in the document.
     "own": (
         "The text about {name} states one thing clearly: {answer}. I will ask for it.",
         "Someone could look up {name} and find {answer}. That makes a question.",

@@ -3,9 +3,9 @@
     plan_hardenings(Pages(index), questions)[0].names == ("builder Orsolya Venn", "Orsolya Venn")
     played = await play_proposals(plan_hardenings(pages, questions), searcher, renderer, "drzero", Limits())
 
-A chain of a question file ends with a fact that the file also asks for by itself. So the single question is what a
-proposer is given and the chain what it should arrive at, by searching for the name that the chain describes or, if it
-is given the page that describes it as well, at once.
+The last fact of a chain in a question file is usually also asked for by a single question of the file. The proposer is
+given this single question and should arrive at the chain: by searching for the name that the chain describes or, if it
+is also given the page that describes the name, without a search.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ _FOUND = (*_GIVEN, "The results lead from {description} to {name}. The answer is
 class Rewording(Proposing, frozen=True, kw_only=True):
     """A plan of a hardening: `given` is reworded to `question`, a chain; `names` are the queries, tried in order.
 
-    `name` is what gives way, and `description` what takes its place. With `beside`, the page that describes is given.
+    `name` is the name that is replaced by `description`. With `beside`, the proposer is given the describing page too.
 
         Rewording(question=CheckedQuestion(...), hops=3, document=Passage(...), names=("Orsolya Venn",),
                   given=Question(...), name="Orsolya Venn", description="the builder of Halm Bridge")
@@ -132,7 +132,7 @@ def _write_queries(name: str, description: str) -> Iterator[str]:
 
 
 class _Script(ProposerScript):
-    """Script of a hardening: searches until the page that describes is shown, then the rewording."""
+    """Script of a hardening: searches until the page that describes the name is shown, then the rewording."""
 
     proposing: Rewording
 

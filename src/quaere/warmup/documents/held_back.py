@@ -17,8 +17,8 @@ from quaere.whole_words import UNSPACED, find_whole
 
 Row = TypeVar("Row")
 
-# Of a sentence that tells by itself what it is about: "Venn built it." may be on many pages. About three letters of a
-# script without spaces are a word.
+# Least length of a sentence that says by itself what it is about: "Venn built it." may be on many pages. In a script
+# without spaces, about three letters are a word.
 _LEAST_WORDS, _LEAST_LETTERS = 4, 12
 _LETTER = re.compile(f"[{UNSPACED}]")
 
@@ -63,12 +63,12 @@ class Contents:
         return tells(text) and (find_whole(text, self._joined) >= 0 or bool(self.find_in(text)))
 
     def find_in(self, text: str) -> list[str]:
-        """Those in a normalised text that tell what they are about."""
+        """The texts and sentences in a normalised text that are long enough to say what they are about (`tells`)."""
         return [one for one in self._telling if one in text and find_whole(one, text) >= 0]
 
 
 def tells(text: str) -> bool:
-    """True if a normalised text is long enough to tell what it is about.
+    """True if a normalised text is long enough to say by itself what it is about.
 
     tells("venn built it") == False; tells("halm was built by venn") == True
     """

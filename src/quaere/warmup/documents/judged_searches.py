@@ -3,18 +3,22 @@
     lessons = await play_judged(own.attempts, searcher, renderer, "evalact", Limits())
 
 The questions are checked ones, so it is known which sentences their answers rest on. Every attempt, right or wrong, is
-played again: its searches are made anew, and a program writes the evaluation of each by what it returned, with one
-score a value (`rewards/self_evaluation.py`). To make about half of the searches bad, some attempts begin with a query
-that belongs to another question (`spoilt`), and from some the passages with the evidence, or all of their documents,
-are withheld, and others with the answer, since most of them state it (`withheld`); where too many are bad, the question
-itself is the only query (`asked`).
+played again: its searches are made anew, and a program writes the evaluation of each by what it returned; its score is
+the value of the search (`rewards/self_evaluation.py`). About half of the searches should be bad ones. So an attempt is
+played in one of these ways:
+
+    own        as it was
+    spoilt     it begins with a query that belongs to another question
+    withheld   no search returns passages with the answer or the evidence or, half of the time, others of the documents
+               with the evidence
+    asked      the question itself is the only query, if too many searches are bad
 
 A replay is dropped if one of its searches returned an accepted answer without the evidence: most such passages state
 the fact, so "found nothing" would be false, and some do not, so "found it" would be, too.
 
-Loss is on the evaluations alone, except in an attempt that is a good lesson as a whole. Such a one is played as it was,
-and once more with bad searches where these are too few. Where it rightly abstains from a question that cannot be
-answered, every search found nothing.
+Loss is on the evaluations alone, except in an attempt that is a good lesson as a whole. Such an attempt is played as it
+was, and once more with bad searches if there are too few of these. If it rightly abstains from a question that cannot
+be answered, none of its searches counts as good.
 """
 
 from collections import Counter
@@ -264,7 +268,7 @@ class _Replay:
         return [span for span in self._question.evidence if not any(holds(one, span) for one in earlier)]
 
     def _find_proof(self, shown: Sequence[Sequence[Passage]]) -> dict[str, str]:
-        """Slots of `phrases.py`: the number of the passage that counts, its sentence, and the answer in that."""
+        """Slots of `phrases.py`: the number of the passage with new evidence, its sentence, and the answer in it."""
         new = self._list_missing(shown)
         places = list(enumerate(shown[-1], start=1))
         held = [(rank, span.text) for rank, one in places for span in new if holds(one, span)]

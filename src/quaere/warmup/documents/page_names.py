@@ -15,11 +15,11 @@ from quaere.records import Passage
 from quaere.search.index import Index
 from quaere.warmup.documents.askable_facts import page_name
 
-_MIN_SHARE = 0.3  # of a folder's documents that use its name as a word
+_MIN_SHARE = 0.3  # least share of a folder's documents that use its name as a word
 _MIN_CHARS = 3
 _WORD = re.compile(r"\w+")
 _NAME_WORD = re.compile(r"\w[\w'’-]*")
-_MIN_NAME_CHARS = 4  # of a one-word name: shorter ones are mostly ordinary words
+_MIN_NAME_CHARS = 4  # letters of a one-word name: shorter ones are mostly ordinary words
 
 
 class FolderNames:

@@ -37,7 +37,7 @@ class Retired(Struct, frozen=True):
 
 
 class Rechecked(Struct, frozen=True):
-    """Questions by result: `untouched` and `checked` are asked on, `retired` are not.
+    """Questions by result: `untouched` and `checked` ones are kept, `retired` ones are not.
 
     Rechecked(untouched=[CheckedQuestion(...)], checked=[], retired=[Retired(...)])
     """
@@ -76,9 +76,10 @@ def locate_evidence(questions: Sequence[CheckedQuestion], touched: Collection[st
 
 
 async def reread(located: Rechecked, examiner: Examiner) -> Rechecked:
-    """Retire the questions that the model no longer answers as before with their pages, as they are now.
+    """Retire the questions that the model no longer answers as before with the present text of their pages.
 
-    Comparisons and choices are not answered, as half of all guesses are right: they are retired with their evidence.
+    Comparisons and choices are not answered, because half of all guesses are right. A question of any kind is retired
+    if a single fact with the same evidence is.
     """
     await examiner.search([question.question for question in located.checked])
     by_kind = group_by([_recall(question, examiner) for question in located.checked], lambda item: item.draft.kind)

@@ -25,7 +25,7 @@ _NAMED = ("name", "identifier", "option")
 _WORD = re.compile(r"[^\W_]+")
 READ, FAILED = "answered with the pages found", "a reading failed"
 
-# Normalised answers that give none: whole, and by a denial followed by what is denied.
+# Normalised answers that say there is none: a whole answer, or a denial followed by what is denied.
 _NO_ANSWERS = frozenset(
     "none|nothing|nobody|no one|unknown|unclear|uncertain|unspecified|undisclosed|na|nil".split("|")
 )
@@ -37,7 +37,7 @@ _DENIAL = re.compile(
 
 
 def draw_unanswerable(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]:
-    """At most `num` drafts, of the passages that answerable questions are about too: the page does not give it away."""
+    """At most `num` drafts about the same pages as answerable questions: the page must not show which kind it is."""
     return [
         structs.replace(draft, id=f"{draft.id}-unanswerable", kind="unanswerable", answers=())
         for draft in draw_drafts(passages, num, seed)

@@ -58,15 +58,15 @@ from quaere.warmup.documents.prompts import (
 from quaere.warmup.documents.unanswerable import draw_unanswerable, find_answered, find_fault_of_unanswerable
 from quaere.worlds.dice import Dice
 
-_WORDINGS = 3  # of a comparison, per template
+_WORDINGS = 3  # wordings of a comparison, per template
 _STYLES: tuple[Style, ...] = ("everyday", "plain", "plain")  # wordings of a fact; the first that passes is kept
-_NAMED_STYLES: tuple[Style, ...] = ("short", "everyday", "plain")  # of a page that others name: few words need its name
-_NAMED_SHARE = 0.5  # of all drafts, as far as there are such pages
+_NAMED_STYLES: tuple[Style, ...] = ("short", "everyday", "plain")  # for pages that others name; a short one names it
+_NAMED_SHARE = 0.5  # share of drafts about pages that others name, as far as there are any
 _LOOKS_PER_NAMED = 100  # passages looked at for each such draft: each takes a search, and there may be no such page
 _FIRST, _BATCH, _AT_ONCE = 50, 512, 3  # facts in the first batch and in the others, and batches in flight
-_DESCRIPTIONS = 3  # of a name
+_DESCRIPTIONS = 3  # descriptions of a name
 _BRIDGES_PER_DRAFT = 0.5  # names described for each drafted fact
-_CHOICE_SHARE = 0.1  # of single facts that are also asked as a choice, and as many as yes or no
+_CHOICE_SHARE = 0.1  # share of single facts that are also asked as a choice, and of those asked for yes or no
 
 Report = Callable[[str, int, int], None]
 
@@ -82,10 +82,10 @@ async def write_questions(
 ) -> Written:
     """Write questions about the index's documents; keep those that pass every check, without duplicates.
 
-    With `documents`, facts of these alone are drafted. It stops early if the first facts give no question at all.
-    Batches that are in the journal are not asked again, and count as time worked. With `exact` they are asked one
-    after another, so that what the model is asked at once does not depend on where an earlier call was killed; with
-    `minutes` it does depend on the time which is the last.
+    With `documents`, facts of these alone are drafted. The writer stops early if the first facts give no question at
+    all. Batches that are in the journal are not asked again, and count as time worked. With `exact`, batches are asked
+    one after another, so that the questions do not depend on where an earlier call was killed; with `minutes`, the time
+    still decides which batch is the last.
     """
     settings.check()
     writer = _Writer(policy, index, settings, report, journal, documents, at_once=1 if exact else _AT_ONCE)
@@ -157,7 +157,7 @@ class _Writer:
     # ----------------------------------------------------------------------------------------------------- single facts
 
     async def ask_drafts(self) -> list[Worded]:
-        """Ask about single facts of any pages and of pages that others name, and what pages do not say; the kept."""
+        """The kept questions about single facts (some of pages that others name), and about what pages do not say."""
         num, minutes = self.settings.num_facts, self.settings.minutes or float("inf")
         named = await asyncio.to_thread(self._draw_named)
         drafted = {draft.id for draft in named}
@@ -178,7 +178,7 @@ class _Writer:
             return []
         kept += await self._finish_batches(batches, len(kept))
         new = self._keep_new(kept)
-        await self.examiner.search([worded.question for worded in new])  # those of the journal were not searched with
+        await self.examiner.search([worded.question for worded in new])  # the journal stores no hits
         return new
 
     def _draw_named(self) -> list[Draft]:
