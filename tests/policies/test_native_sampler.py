@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 
 import pytest
 import torch
@@ -234,6 +235,41 @@ async def test_stopping_fails_what_waits():
     await sampler.stop()
     with pytest.raises(SamplingFailed, match="stopped"):
         await waiting
+
+
+async def test_stopping_fails_scores_that_wait_for_a_step(monkeypatch):
+    sampler, entered, goes_on = make_sampler(), threading.Event(), threading.Event()
+    score_many = sampler.engine.score_many
+
+    def wait(sequences, starts):
+        entered.set()
+        goes_on.wait(10)
+        return score_many(sequences, starts)
+
+    monkeypatch.setattr(sampler.engine, "score_many", wait)
+    first = asyncio.create_task(sampler.score_many([[1, 2]]))
+    await asyncio.to_thread(entered.wait, 10)
+    second = asyncio.create_task(sampler.score_many([[3, 4]]))
+    await asyncio.sleep(0)  # it is queued behind the first
+    stopping = asyncio.create_task(sampler.stop())
+    await asyncio.sleep(0)
+    goes_on.set()
+    await stopping
+    assert len((await first)[0]) == 2
+    with pytest.raises(SamplingFailed, match="stopped"):
+        await asyncio.wait_for(second, 10)
+
+
+async def test_a_failure_to_forget_ends_no_thread(monkeypatch):
+    async with make_sampler() as sampler:
+        await sampler.sample("a", [1, 2, 3], SamplingParams(max_tokens=2))
+
+        def fail():
+            raise RuntimeError("no memory")
+
+        monkeypatch.setattr(sampler.engine, "forget", fail)
+        sampler.weights_changed()
+        assert len((await asyncio.wait_for(sampler.score_many([[1, 2]]), 10))[0]) == 2
 
 
 async def test_a_stopped_sampler_says_so():

@@ -176,6 +176,8 @@ def test_the_best_paid_episodes_come_first(tmp_path: Path, make_episode: MakeEpi
         run.add_episode(make_episode("e"), metrics={"seconds": 9.0})
         assert run.best_paid("reward/total", 2) == ["a", "d"]
         assert run.best_paid("reward/total", 9) == ["a", "d", "b"]
+        run.add_episode(make_episode("f"), metrics={"reward/total": 0.1}, phase="proposer")
+        assert run.best_paid("reward/total", 1, "proposer") == ["f"]  # though others earned more
 
 
 def test_metrics_are_kept_by_step(tmp_path: Path) -> None:

@@ -115,12 +115,13 @@ class RunReader:
         """Index rows of the episodes that a filter selects, in the order they were added."""
         return _read_rows(self._select(wanted))
 
-    def best_paid(self, name: str, count: int) -> list[str]:
-        """Ids of the `count` episodes with the highest values of the metric `name`, highest first.
+    def best_paid(self, name: str, count: int, phase: str = "") -> list[str]:
+        """Ids of the `count` episodes with the highest values of the metric `name`, highest first; `phase` "": of all.
 
         run.best_paid("reward/total", 100) == ["i0-s3-q1-r0", ...]
         """
-        rows = self._query("SELECT id, metrics FROM episodes WHERE INSTR(metrics, :name)", {"name": f'"{name}"'})
+        where = "INSTR(metrics, :name) AND :phase IN ('', phase)"
+        rows = self._query(f"SELECT id, metrics FROM episodes WHERE {where}", {"name": f'"{name}"', "phase": phase})
         paid = ((id, json.loads(metrics).get(name, math.nan)) for id, metrics in rows)
         known = [(id, value) for id, value in paid if not math.isnan(value)]
         return [id for id, _ in heapq.nlargest(count, known, key=lambda pair: pair[1])]

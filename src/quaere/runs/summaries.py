@@ -229,7 +229,6 @@ def summarise_phases(run: RunReader, known: Mapping[str, list[Metric]] | None = 
     """The phases of a run in order; [] if the run has no metrics. `known` are its metrics, if already read."""
     values = dict(run.all_metrics() if known is None else known)
     grouping = ("run/iteration", "run/phase")
-    grouping = ("run/iteration", "run/phase")
     places = {name: {metric.step: metric.value for metric in values.pop(name, [])} for name in grouping}
     steps = {metric.step for metrics in values.values() for metric in metrics}.union(*places.values())
     summaries = []

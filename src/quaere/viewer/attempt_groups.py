@@ -313,10 +313,9 @@ def describe_turn(turn: Turn) -> TurnLine:
 
 
 def read_unproven(run: Run, name: str, query: UnprovenQuery) -> UnprovenPage:
-    """Check the `NUM_CHECKED` episodes of a run with the highest rewards above 0, and list those that fail."""
-    rows = [run.episode_row(id) for id in run.best_paid("reward/total", NUM_CHECKED)]
-    paid = [row for row in rows if row is not None and (reward_of(row.metrics) or 0.0) > 0]
-    checked = [row for row in paid if query.phase in ("", row.phase)]
+    """Check the `NUM_CHECKED` episodes of a run or phase with the highest rewards above 0, and list those that fail."""
+    rows = [run.episode_row(id) for id in run.best_paid("reward/total", NUM_CHECKED, query.phase)]
+    checked = [row for row in rows if row is not None and (reward_of(row.metrics) or 0.0) > 0]
     found = [
         copy_fields(Unproven, row, reward=reward_of(row.metrics) or 0.0, said=row.answer or "", fault=fault)
         for row in checked

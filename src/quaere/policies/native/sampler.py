@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self, TypeVar, cast
+from functools import partial
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 from quaere.errors import SamplingFailed
 from quaere.policies.native.bridge import max_positions
@@ -44,6 +45,13 @@ class _Pending:
             loop.call_soon_threadsafe(self._on_tokens, self.request.tokens[-num_new:])
 
 
+class _Job(NamedTuple):
+    """Work between two steps of the engine; `fail` is called if it raises, or if the engine stops before it."""
+
+    work: Callable[[], None]
+    fail: Callable[[Exception], None]
+
+
 def _settle(future: asyncio.Future[T], result: T | Exception) -> None:
     """Set the result of a future of another thread's event loop, unless it was cancelled."""
 
@@ -69,7 +77,7 @@ class NativeSampler:
         self._sessions: dict[str, int] = {}  # open sessions in the order of opening, with their number of turns
         self._ended: list[str] = []
         self._inbox: list[_Pending] = []
-        self._jobs: list[Callable[[], None]] = []
+        self._jobs: list[_Job] = []
         self._in_flight: dict[Request, _Pending] = {}
         self._wake = threading.Condition()
         self._stopping = False
@@ -112,7 +120,7 @@ class NativeSampler:
     def weights_changed(self) -> None:
         """Tell the engine that new weights were copied into the model: its KV cache is invalid."""
         with self._wake:
-            self._jobs.append(self.engine.forget)
+            self._jobs.append(_Job(self.engine.forget, self._fail_requests))
             self._wake.notify()
 
     async def sample(
@@ -145,15 +153,12 @@ class NativeSampler:
             raise SamplingFailed(f"{longest} tokens exceed the model's context length of {self.max_positions}")
         future: asyncio.Future[list[list[float]]] = asyncio.get_running_loop().create_future()
 
-        def job() -> None:
-            try:
-                _settle(future, self.engine.score_many(sequences, starts))
-            except Exception as error:
-                _settle(future, _sampling_failed(error))
+        def work() -> None:
+            _settle(future, self.engine.score_many(sequences, starts))
 
         with self._wake:
             self._start()
-            self._jobs.append(job)
+            self._jobs.append(_Job(work, partial(_settle, future)))
             self._wake.notify()
         return await future
 
@@ -197,10 +202,16 @@ class NativeSampler:
                     self._in_flight[pending.request] = pending
                     self.engine.add(pending.request)
             for job in jobs:
-                job()
+                try:
+                    job.work()
+                except Exception as error:
+                    job.fail(_sampling_failed(error))
             self._step()
+        stopped = SamplingFailed("the engine was stopped")
         for pending in [*self._in_flight.values(), *self._inbox]:
-            _settle(pending.future, SamplingFailed("the engine was stopped"))
+            _settle(pending.future, stopped)
+        for job in self._jobs:
+            job.fail(stopped)
 
     def _ready(self) -> bool:
         waiting = {pending.session for pending in self._inbox}
@@ -219,18 +230,20 @@ class NativeSampler:
         try:
             done = self.engine.step()
         except Exception as error:
-            # A failed step must not leave coroutines waiting forever: fail all requests in flight and reset the engine.
-            failure = _sampling_failed(error)
-            self.engine.reset()
-            for pending in self._in_flight.values():
-                _settle(pending.future, failure)
-            self._in_flight.clear()
+            self._fail_requests(_sampling_failed(error))
             return
         for pending in self._in_flight.values():
             pending.tell()
         for request in done:
             _settle(self._in_flight.pop(request).future, request.sampled())
         self._in_flight = {one: pending for one, pending in self._in_flight.items() if not one.cancelled}
+
+    def _fail_requests(self, failure: Exception) -> None:
+        """Fail all requests in flight and reset the engine: no coroutine must wait forever."""
+        self.engine.reset()
+        for pending in self._in_flight.values():
+            _settle(pending.future, failure)
+        self._in_flight.clear()
 
 
 def _sampling_failed(error: Exception) -> SamplingFailed:
