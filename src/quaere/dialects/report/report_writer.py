@@ -21,7 +21,7 @@ read from their text, so a document that contains "[3]" or "Conclusion:" cannot 
 from collections.abc import Mapping, Sequence
 
 from quaere.chat.dimensions import POOL
-from quaere.chat.markup import THOUGHT, find_blocks, has_unclosed, is_text
+from quaere.chat.markup import THOUGHT, find_blocks, first_fault, has_unclosed, is_text
 from quaere.chat.protocol import Message, Part, PromptStyle, Quoted, format_results, read_query
 from quaere.chat.statements import extract_conclusion, keep_whole_sentences, split_statements
 from quaere.dialects.roles import PlainProtocol, RoleDialect, think
@@ -229,12 +229,11 @@ def _read_report(written: str) -> Answer | Malformed:
     text = written.strip()
     if len(text) > MAX_REPORT_CHARS:
         return Malformed(reason=f"a report may have at most {MAX_REPORT_CHARS} characters")
-    faults = (
-        ("the report is empty", not text),
-        ("the report holds half a character", not is_text(text)),
-        ("the report states nothing", not Statement(text, 0, len(text)).states),
+    fault = first_fault(
+        (not text, "the report is empty"),
+        (not is_text(text), "the report holds half a character"),
+        (not Statement(text, 0, len(text)).states, "the report states nothing"),
     )
-    fault = next((fault for fault, is_found in faults if is_found), "")
     return Malformed(fault) if fault else Answer(text)
 
 
