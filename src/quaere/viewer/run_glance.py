@@ -113,10 +113,9 @@ def read_glance(
 ) -> Glance:
     """Read the glance of a run; `lines` are its metrics by name."""
     seen = find_measured(run, name, lines, results) or Measured({}, {}, {}, {}, False, "", "")
-    learned = [
-        id for id, tried in seen.after.items() if id in seen.earlier and seen.earlier[id].share < 0.5 < tried.share
-    ]
-    lost = [id for id, tried in seen.after.items() if id in seen.earlier and tried.share < 0.5 < seen.earlier[id].share]
+    again = [id for id in seen.after if id in seen.earlier]
+    learned = [id for id in again if seen.earlier[id].share < 0.5 < seen.after[id].share]
+    lost = [id for id in again if seen.after[id].share < 0.5 < seen.earlier[id].share]
     wrong = [id for id, tried in seen.after.items() if not tried.share]
     seconds = lines["step/seconds"].values if "step/seconds" in lines else []
     return Glance(
@@ -131,7 +130,7 @@ def read_glance(
         wrong=_show(seen, wrong, folder),
         num_wrong=len(wrong),
         num_measured=len(seen.after),
-        num_again=sum(id in seen.earlier for id in seen.after),
+        num_again=len(again),
         kinds=_rate_kinds(seen),
         has_hidden=any(asked.kind == HIDDEN for asked in seen.asked.values()),
     )
