@@ -109,15 +109,19 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def error_message(content: bytes) -> str:
-    """The server's error message: `{"error": {"message": ...}}`, `{"message": ...}`, or the body as text."""
+def error_message(content: bytes, key: str) -> str:
+    """The server's error message: `{"error": {"message": ...}}`, `{"message": ...}`, or the body as text.
+
+    The key is removed from it.
+    """
+    content = content.replace(key.encode(), b"***") if key else content
     try:
         value = decode_json(content, Any)
     except msgspec.DecodeError:
         return one_line(content[:2000].decode(errors="replace"))
-    for key in ("error", "message", "detail"):
-        if isinstance(value, dict) and key in value:
-            value = value[key]
+    for name in ("error", "message", "detail"):
+        if isinstance(value, dict) and name in value:
+            value = value[name]
     return one_line(value) if isinstance(value, str) else ""
 
 

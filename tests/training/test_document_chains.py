@@ -240,7 +240,7 @@ async def test_a_chain_is_written_through_a_hyperlink(tmp_path):
 
 
 def test_a_chain_describes_the_name_that_leads_on():
-    made = chain(Bridge(BRIDGE, VENN), "the builder of Halm Bridge")
+    made = chain(Bridge(BRIDGE, VENN, "Orsolya Venn"), "the builder of Halm Bridge")
     assert made.question == "When was the builder of Halm Bridge born?"
     assert (made.answers, made.draft.kind, made.draft.hidden) == (("4 May 1671",), "chain", "Orsolya Venn")
     assert made.draft.facts == (BRIDGE, VENN.fact) and made.draft.told_by == (VENN.fact,)
@@ -253,22 +253,22 @@ def test_a_description_brings_its_own_article_and_may_begin_a_question():
         ("Halm Bridge crosses which river?", "The bridge that stands in Sall crosses which river?"),
     ):
         crossed = asked(question, "Oss", PAGES["Halm Bridge"], "Halm Bridge")
-        assert chain(Bridge(bridge, crossed), "the bridge that stands in Sall").question == chained
+        assert chain(Bridge(bridge, crossed, "Halm Bridge"), "the bridge that stands in Sall").question == chained
 
 
 def test_a_description_with_a_word_of_the_answer_makes_no_chain():
-    assert chain(Bridge(BRIDGE, PLACE), "the builder from Korrin of Halm Bridge") is None
-    assert chain(Bridge(BRIDGE, PLACE), "the builder of Halm Bridge")
+    assert chain(Bridge(BRIDGE, PLACE, "Orsolya Venn"), "the builder from Korrin of Halm Bridge") is None
+    assert chain(Bridge(BRIDGE, PLACE, "Orsolya Venn"), "the builder of Halm Bridge")
 
 
 def test_a_name_that_stands_twice_or_in_another_word_is_not_replaced():
     for question in ("Was Orsolya Venn the daughter of Orsolya Venn?", "Who wrote of Orsolya Vennings?"):
         second = asked(question, "Korrin Vale", PAGES["Orsolya Venn"], "Orsolya Venn")
-        assert chain(Bridge(BRIDGE, second), "the builder of Halm Bridge") is None
+        assert chain(Bridge(BRIDGE, second, "Orsolya Venn"), "the builder of Halm Bridge") is None
 
 
 def test_one_description_serves_all_questions_about_its_name():
-    links = [Bridge(BRIDGE, VENN), Bridge(BRIDGE, PLACE)]
+    links = [Bridge(BRIDGE, VENN, "Orsolya Venn"), Bridge(BRIDGE, PLACE, "Orsolya Venn")]
     made = [item.question for item in iterate_chains(links, {BRIDGE.id: "the builder of Halm Bridge"})]
     assert made == ["When was the builder of Halm Bridge born?", "Where was the builder of Halm Bridge born?"]
     assert list(iterate_chains(links, {})) == []

@@ -39,7 +39,7 @@ DESCRIPTIONS = {BRIDGE.draft.id: "the builder of Halm Bridge", HALL.draft.id: "t
 BIRTHS = {("when was born", form): [f"Who was born {form}, {{X}} or {{Y}}?"] for form in ("earlier", "later")}
 
 
-LINKS = [Bridge(BRIDGE.fact, VENN), Bridge(HALL.fact, OLEEN)]
+LINKS = [Bridge(BRIDGE.fact, VENN, "Orsolya Venn"), Bridge(HALL.fact, OLEEN, "Marta Oleen")]
 
 
 def test_dates_are_compared_by_year_and_asked_both_ways():
@@ -180,7 +180,7 @@ def test_two_people_of_one_role_may_be_asked_for_by_what_they_made(form, descrip
 def test_what_was_made_by_the_person_is_then_the_answer():
     films = [asked(name, f"Who directed {name}?", who) for name, who in (("Low Water", "Ada"), ("Grey Coast", "Bo"))]
     people = [born("Ada", 1901), born("Bo", 1950)]
-    links = [Bridge(film.fact, person) for film, person in zip(films, people, strict=True)]
+    links = [Bridge(film.fact, person, person.fact.name) for film, person in zip(films, people, strict=True)]
     told = {film.fact.id: f"the director of the film {film.fact.name}" for film in films}
     made = [chained_comparisons(links, told, BIRTHS, Dice(seed))[0] for seed in range(20)]
     named = [item for item in made if item.question.startswith("Which film has the director who was born ")]
@@ -211,13 +211,13 @@ def test_four_facts_are_compared_only_where_both_are_described_named_and_dated()
 
     assert made(LINKS)
     assert made(LINKS, {BRIDGE.draft.id: DESCRIPTIONS[BRIDGE.draft.id]}) == []
-    untitled = Bridge(structs.replace(HALL.fact, name=""), OLEEN)
+    untitled = Bridge(structs.replace(HALL.fact, name=""), OLEEN, "Marta Oleen")
     assert made([LINKS[0], untitled]) == []
-    placed = Bridge(HALL.fact, asked("Marta Oleen", "When was Marta Oleen born?", "Korrin"))
+    placed = Bridge(HALL.fact, asked("Marta Oleen", "When was Marta Oleen born?", "Korrin"), "Marta Oleen")
     assert made([LINKS[0], placed]) == []
-    same_year = Bridge(HALL.fact, born("Marta Oleen", 1671))
+    same_year = Bridge(HALL.fact, born("Marta Oleen", 1671), "Marta Oleen")
     assert made([LINKS[0], same_year]) == []
-    same_person = Bridge(HALL.fact, VENN)
+    same_person = Bridge(HALL.fact, VENN, "Marta Oleen")
     assert made([LINKS[0], same_person]) == []
 
 

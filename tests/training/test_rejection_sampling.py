@@ -12,7 +12,7 @@ from quaere.records import Evidence
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.document_lessons import count_searches, draw_evenly, play_own
+from quaere.warmup.documents.document_lessons import draw_evenly, play_own
 from scripted import ScriptedSampler
 
 SEARCH, RIGHT, WRONG = "<search>Halm bridge</search>", "<answer>Venn</answer>", "<answer>Oleen</answer>"
@@ -53,7 +53,7 @@ async def test_one_right_episode_of_each_question_is_kept_the_shortest():
 async def test_a_right_answer_with_fewer_searches_than_needed_teaches_guessing():
     scripts = [[[RIGHT], [SEARCH, RIGHT]], [[SEARCH, RIGHT], [SEARCH, SEARCH, RIGHT]]]
     played = (await play(scripts, [question("a"), question("b", searches=2)])).lessons
-    assert [(episode.id, count_searches(episode)) for episode in played.episodes] == [("own-a-a1", 1), ("own-b-a1", 2)]
+    assert [(episode.id, episode.num_searches) for episode in played.episodes] == [("own-a-a1", 1), ("own-b-a1", 2)]
     assert played.dropped == Counter({"fewer searches than needed": 2})
 
 

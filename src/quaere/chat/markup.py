@@ -178,7 +178,7 @@ def read_queries(call: ToolCall) -> tuple[str, ...]:
     return stripped
 
 
-def first_fault(*faults: tuple[bool, str]) -> str:
+def first_fault(*faults: tuple[object, str]) -> str:
     """The text of the first fault that is true; "" if none is.
 
     first_fault((False, "the query is empty"), (True, "the query is too long")) == "the query is too long"

@@ -105,5 +105,5 @@ def _unfold(index: int, text: str) -> int:
     return index + num_dropped
 
 
-def _brief(text: str, num_chars: int = 40) -> str:
-    return repr(text if len(text) <= num_chars else text[: num_chars - 1] + "…")
+def _brief(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:39] + "…")

@@ -8,12 +8,12 @@ read once.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from msgspec import Struct
 
-from quaere.records import Statement
+from quaere.records import Question, Report, Source, Statement
 
 MAX_CITATION = 10**9
 """Larger numbers are read as this one: no writer is shown so many passages, so the citation stays unresolved."""
@@ -250,6 +250,14 @@ def extract_conclusion(text: str) -> str:
     paragraphs = [part.strip() for part in _PARAGRAPHS.split(text) if part.strip()]
     stated = [part for part in paragraphs if "\n" in part or not _is_heading(part, part[_marker_end(part) :])]
     return (stated or paragraphs or [""])[-1]
+
+
+def make_report(question: Question, text: str, sources: Iterable[Source]) -> Report:
+    """The report with this text: its statements, its conclusion, and those of the sources that it cites."""
+    statements = split_statements(text)
+    cited = {number for statement in statements for number in statement.citations}
+    kept = tuple(source for source in sources if source.number in cited)
+    return Report(question, text, statements, kept, extract_conclusion(text))
 
 
 # --------------------------------------------------------------------------------------------------- hard-wrapped lines

@@ -55,7 +55,8 @@ class _Header:
             if left < 0:
                 raise self.refusal("its tensors are larger than the file")
 
-    def skip_value(self, kind: int, count: int = 1) -> None:
+    def skip_value(self, kind: int) -> None:
+        count = 1
         if kind == _ARRAY:
             kind, count = self.number("I"), self.number("Q")
             if kind == _ARRAY:

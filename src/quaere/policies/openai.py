@@ -94,9 +94,9 @@ class OpenAISampler:
         return os.environ.get(_KEY_ENV, "").strip()
 
     def _refused(self, status: int, content: bytes) -> SamplingFailed:
-        """Error for a status other than 200: its meaning, then the server's message with the key removed."""
+        """Error for a status other than 200: its meaning, then the server's message."""
         base_url, key = self.endpoint.base_url, self._key()
-        said = error_message(content.replace(key.encode(), b"***") if key else content)
+        said = error_message(content, key)
         about_key = f"{'does not accept the key in' if key else 'asks for a key in'} {_KEY_ENV}"
         no_model = f"has no model {self.endpoint.model}, or its URL lacks a part such as /v1"
         meanings = {

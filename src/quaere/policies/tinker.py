@@ -39,6 +39,7 @@ _WITH_EXPORTS = (0, 28)  # the first version that can download an adapter from t
 _WITH_OWN_REST = (0, 36)  # the first version with `RestClient`; `create_rest_client` warns since then
 _GO_ON = "quaere evolve --resume RUN goes on from the last checkpoint"
 _LOOK_S = 2.0  # seconds between two looks at a request that is under way
+_FILE_S = 600.0  # a file may take this long
 _NO_KEY = "tml-none"  # a server of your own needs no key, but the SDK wants one
 
 
@@ -126,11 +127,11 @@ class TinkerService:
         with suppress(httpx.HTTPError):
             httpx.post(f"{self.url}/api/v1/unload_model", json=body, headers=self._headers(), timeout=10.0)
 
-    def get_file(self, place: str, timeout_s: float = 600.0) -> bytes:
+    def get_file(self, place: str) -> bytes:
         """Download a file; redirects are followed, and the key is sent to the first host only."""
-        reply = httpx.get(self.url + place, headers=self._headers(), timeout=timeout_s)
+        reply = httpx.get(self.url + place, headers=self._headers(), timeout=_FILE_S)
         if reply.next_request is not None:
-            reply = httpx.get(reply.next_request.url, follow_redirects=True, timeout=timeout_s)
+            reply = httpx.get(reply.next_request.url, follow_redirects=True, timeout=_FILE_S)
         reply.raise_for_status()
         return reply.content
 
@@ -172,11 +173,11 @@ class TinkerService:
             raise TrainingStopped(f"the trainer at {self.name} refused a request: {said}", hint=_GO_ON) from error
 
 
-def answers(url: str, timeout_s: float = 5.0) -> bool:
+def answers(url: str) -> bool:
     """True if a server at this URL answers at all; what it answers does not matter."""
     bypass_proxy(url)
     try:
-        httpx.get(f"{url.rstrip('/')}/api/v1/healthz", timeout=timeout_s)
+        httpx.get(f"{url.rstrip('/')}/api/v1/healthz", timeout=5.0)
     except httpx.HTTPError:
         return False
     return True

@@ -135,8 +135,7 @@ class VllmServer:
             return reply.content
         if reply.status_code == httpx.codes.UNAUTHORIZED:
             hint = f"{_KEY} must be the key of the server"
-        key = read_secret(_KEY)
-        said = error_message(reply.content.replace(key.encode(), b"***") if key else reply.content)
+        said = error_message(reply.content, read_secret(_KEY))
         status = f"the engine at {self.url} answered with status {reply.status_code}"
         raise TrainingStopped(f"{status}: {said}" if said else status, hint=hint)
 

@@ -128,8 +128,7 @@ class EndpointEmbedder(Embedder):
 
     def _refused(self, reply: _Reply) -> SearchFailed:
         base_url = self._endpoint.base_url
-        content = reply.content.replace(self._key.encode(), b"***") if self._key else reply.content
-        said = f": {error_message(content)}" if content else ""
+        said = f": {error_message(reply.content, self._key)}" if reply.content else ""
         match reply.status:
             case 0:
                 hint = f"is the server running? try: curl {base_url}/models"

@@ -1,6 +1,6 @@
 """Client of one server that answers with JSON: bounded in size and time, with every failure as a `SearchFailed`.
 
-client = JsonClient("http://127.0.0.1:8000", "the search server http://127.0.0.1:8000")
+client = JsonClient("http://127.0.0.1:8000", "the search server http://127.0.0.1:8000", ...)
 health = await client.ask("GET", "/health", b"", Health, "its health")
 """
 
@@ -32,12 +32,12 @@ class JsonClient:
         named: str,
         *,
         headers: Mapping[str, str],
-        secrets: Sequence[str] = (),
-        start_hint: str = "",
-        key_hint: str = "",
+        secrets: Sequence[str],
+        start_hint: str,
+        key_hint: str,
+        max_connections: int,
+        max_response_bytes: int,
         timeout_s: float = 30.0,
-        max_connections: int = 64,
-        max_response_bytes: int = 64 << 20,
     ) -> None:
         self._url, self._named, self._secrets = url, named, secrets
         self._start_hint, self._key_hint = start_hint, key_hint

@@ -2,7 +2,7 @@
 
     server = make_mcp_server([Tool("search", "Search", "...", SearchArguments, Found, search)], passages, close)
     asyncio.run(serve_stdio(server))
-    run_server(make_mcp_http_server(server, ServerSettings(port=0)))
+    run_server(make_mcp_http_server(server, ServerSettings(port=0)), print)
 
 The SDK speaks every version of the protocol. Here arguments are read into structs, and a call that fails is answered in
 one line: as a result the calling model can read if the arguments are wrong, else as an error of the protocol.

@@ -45,9 +45,8 @@ class ServerLimits(msgspec.Struct, frozen=True):
             raise BadInput("the limits of a server must be at least 1 (max_waiting may be 0)")
 
 
-def make_app(index: Index, limits: ServerLimits | None = None) -> Starlette:
+def make_app(index: Index, limits: ServerLimits) -> Starlette:
     """The search server of an index as an ASGI application; its shutdown stops the search threads."""
-    limits = limits or ServerLimits()
     limits.check()
     searcher = LocalSearcher(index, max_concurrent=limits.max_concurrent, max_waiting=limits.max_waiting, join=True)
 

@@ -1,7 +1,7 @@
 """HTTP servers: an ASGI application behind the checks of `guard.py`, on connections with deadlines.
 
     server = make_server(app, ServerSettings(port=0))
-    run_server(server, on_ready=print)                                    # http://127.0.0.1:41873
+    run_server(server, print)                                             # http://127.0.0.1:41873
 
 A server listens on the loopback address by default; any other address requires a key. The dependencies of an
 application are imported when it is served: a search server does not load torch.
@@ -159,7 +159,7 @@ def bind(settings: ServerSettings, key: str) -> Listener:
     return listener
 
 
-def run_server(server: Server, on_ready: Callable[[str], None] | None = None) -> None:
+def run_server(server: Server, on_ready: Callable[[str], None]) -> None:
     """Serve until Ctrl-C, logging one line per request to stderr. `on_ready` is called with the URL first."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
@@ -168,8 +168,7 @@ def run_server(server: Server, on_ready: Callable[[str], None] | None = None) ->
     try:
         # KeyboardInterrupt is raised after uvicorn has shut down in order.
         with server.listener, contextlib.suppress(KeyboardInterrupt):
-            if on_ready:
-                on_ready(server.url)
+            on_ready(server.url)
             server.run()
     finally:
         log.removeHandler(handler)

@@ -35,6 +35,7 @@ from quaere.api.background import Started
 from quaere.errors import BadInput, QuaereError, failure_line
 from quaere.records import Evidence, Turn
 from quaere.records.foreign_json import decode_json
+from quaere.viewer.page_formats import copy_fields
 
 MAX_WAITING = 20
 MAX_QUESTION_CHARS = 4000
@@ -136,7 +137,7 @@ class AskHistory:
 
     def add(self, record: AskRecord) -> None:
         """Add a record; with a writable file, the record is on disk (fsync) when `add` returns."""
-        self._lines[record.id] = AskLine(record.id, record.question, record.time, record.state, record.answer)
+        self._lines[record.id] = copy_fields(AskLine, record)
         self._stored[record.id] = (self._write(record) if self._handle >= 0 else None) or record
 
     def close(self) -> None:

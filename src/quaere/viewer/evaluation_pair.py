@@ -11,8 +11,7 @@ from msgspec import Struct, field
 
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, clustered_difference, rate_interval, smallest_difference
-from quaere.evaluation.qa.answer_kinds import CLOSED
-from quaere.evaluation.qa.differences import compare
+from quaere.evaluation.qa.differences import compare, pair_by_metric, pair_up
 from quaere.evaluation.qa.items import Item
 from quaere.evaluation.qa.scores import has_other_index
 from quaere.rewards.abstention import HIDDEN_SUFFIX
@@ -22,7 +21,6 @@ from quaere.viewer.run_folder import MEASUREMENTS, NotShown
 
 REFUSED = "unanswerable refused"
 _DETECTED = 2.80 / 1.96  # times half an interval: the difference shown with a power of 80 % (`smallest_difference`)
-_GOLD = ("gold", "gold_joint")
 Change = Literal["", "gained", "lost", "both", "neither"]
 # What became of a question, by whether the first and the second result are right.
 _CHANGES: dict[tuple[bool, bool], Change] = {
@@ -86,8 +84,7 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
         raise BadInput(f"{len(set(query.of))} results to compare: it takes two", hint="mark two at /evaluations")
     ours, theirs = (results.find(key) for key in query.of)
     clusters = _find_clusters(results, query.of)
-    known = {item.key: item for item in theirs.scored.items}
-    pairs = [(item, known[item.key]) for item in ours.scored.items if item.key in known]
+    pairs = pair_up(ours.scored, theirs.scored)
     changes = [_CHANGES[one.right, other.right] for one, other in pairs]
     found = [
         (change, one, other)
@@ -135,24 +132,18 @@ def _measure(ours: Result, theirs: Result, clusters: Mapping[str, Hashable]) -> 
     difference = compare(ours.scored, theirs.scored)
     if difference is None:
         return
-    both = [[item for item in result.scored.items if item.answerable] for result in (ours, theirs)]
-    shared = {item.key for item in both[0]} & {item.key for item in both[1]}
-    known = {item.key: item for item in theirs.scored.items}
-    closed = {item.key for items in both for item in items if item.kind in CLOSED}
-    lacking = {item.key for items in both for item in items if item.gold is None}
-    for name, smallest in difference.smallest.items():
-        measure = name.removeprefix("open_")
-        keys = shared - (lacking if name in _GOLD else closed if measure != name else set())
+    shared, both = pair_up(ours.scored, theirs.scored), (ours.scored.items, theirs.scored.items)
+    for name, compared in pair_by_metric(ours.scored, theirs.scored).items():
+        measure, keys = name.removeprefix("open_"), {item.key for item, _ in compared}
         mine, others = (
             rate_interval([float(getattr(item, measure) or 0) for item in items if item.key in keys]) for items in both
         )
-        shown: Interval = getattr(difference, name)
+        shown, smallest = getattr(difference, name), difference.smallest[name]
         if clusters:
-            pairs = [(item, known[item.key]) for item in ours.scored.items if item.key in keys]
-            shown, smallest = _differ(pairs, measure, clusters)
+            shown, smallest = _differ([pair for pair in shared if pair[0].key in keys], measure, clusters)
         yield MeasureRow(MEASURES[name], mine, others, shown, smallest)
     if difference.refused:
-        pairs = [(one, known[one.key]) for one in ours.scored.items if one.key in known and not one.answerable]
+        pairs = [pair for pair in shared if not pair[0].answerable]
         sides = [[float(item.right) for item in side] for side in zip(*pairs, strict=True)]
         mine, others = map(rate_interval, sides)
         shown, smallest = difference.refused, smallest_difference(*sides)

@@ -197,18 +197,18 @@ def group_metrics(names: Sequence[str]) -> dict[str, list[tuple[str, list[str]]]
 
 
 def draw_sections(
-    names: Sequence[str], draw: Callable[[str, list[str]], list[ChartData]], most: int = MAX_METRICS
+    names: Sequence[str], draw: Callable[[str, list[str]], list[ChartData]]
 ) -> tuple[list[ChartSection], int]:
-    """Group the metrics into charts and call `draw` on each; at most `most` metrics are drawn.
+    """Group the metrics into charts and call `draw` on each; at most `MAX_METRICS` are drawn.
 
     Returns the drawn charts by section, and the number of metrics left out.
     """
-    sections, num_left_out = [], 0
+    sections, room, num_left_out = [], MAX_METRICS, 0
     for heading, members in group_metrics(names).items():
         charts = []
         for title, held in members:
-            shown = held[:most]
-            most -= len(shown)
+            shown = held[:room]
+            room -= len(shown)
             num_left_out += len(held) - len(shown)
             charts += draw(title, shown) if shown else []
         sections += [ChartSection(heading, charts)] if charts else []

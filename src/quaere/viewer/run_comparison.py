@@ -118,8 +118,8 @@ class ComparePage(Struct, frozen=True):
     sections: list[ChartSection]
     first_step: int
     last_step: int
-    num_left_out: int = 0  # metrics beyond those of `sections`
-    difference: Difference | None = None  # only for two runs that attempted the same questions
+    num_left_out: int  # metrics beyond those of `sections`
+    difference: Difference | None  # only for two runs that attempted the same questions
 
 
 def compare_runs(folder: RunFolder, results: EvaluationResults, query: CompareQuery) -> ComparePage:

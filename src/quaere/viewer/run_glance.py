@@ -6,7 +6,6 @@ Headline(before=Interval(0.31, ...), after=Interval(0.52, ...), gain=Interval(0.
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from msgspec import Struct, structs
 
@@ -32,6 +31,7 @@ from quaere.viewer.measurements import (
     read_asks,
     take_turns,
 )
+from quaere.viewer.page_formats import copy_fields
 from quaere.viewer.plot import Series, is_drawn
 from quaere.viewer.run_folder import RunFolder
 
@@ -72,8 +72,8 @@ class Headline(Struct, frozen=True):
     is_held_back: bool
     since: str
     until: str
-    refused: list[Interval] = []
-    best_step: int | None = None
+    refused: list[Interval]
+    best_step: int | None
 
 
 class Curve(Struct, frozen=True):
@@ -105,7 +105,7 @@ class Glance(Struct, frozen=True):
     num_measured: int
     num_again: int
     kinds: list[KindRow]
-    has_hidden: bool = False  # some questions are to be refused
+    has_hidden: bool  # some questions are to be refused
 
 
 def read_glance(
@@ -113,10 +113,9 @@ def read_glance(
 ) -> Glance:
     """Read the glance of a run; `lines` are its metrics by name."""
     seen = find_measured(run, name, lines, results) or Measured({}, {}, {}, {}, False, "", "")
-    learned = [
-        id for id, tried in seen.after.items() if id in seen.earlier and seen.earlier[id].share < 0.5 < tried.share
-    ]
-    lost = [id for id, tried in seen.after.items() if id in seen.earlier and tried.share < 0.5 < seen.earlier[id].share]
+    again = [id for id in seen.after if id in seen.earlier]
+    learned = [id for id in again if seen.earlier[id].share < 0.5 < seen.after[id].share]
+    lost = [id for id in again if seen.after[id].share < 0.5 < seen.earlier[id].share]
     wrong = [id for id, tried in seen.after.items() if not tried.share]
     seconds = lines["step/seconds"].values if "step/seconds" in lines else []
     return Glance(
@@ -131,7 +130,7 @@ def read_glance(
         wrong=_show(seen, wrong, folder),
         num_wrong=len(wrong),
         num_measured=len(seen.after),
-        num_again=sum(id in seen.earlier for id in seen.after),
+        num_again=len(again),
         kinds=_rate_kinds(seen),
         has_hidden=any(asked.kind == HIDDEN for asked in seen.asked.values()),
     )
@@ -155,13 +154,13 @@ def _compare(seen: Measured) -> Headline | None:
     if not before or not after:
         return None
     ours, theirs = [*after.values()], [*before.values()]
-    unpaired = partial(unpaired_difference, num_resamples=_NUM_RESAMPLES)
     if seen.clusters:
         gain = clustered_difference(ours, theirs, [seen.clusters.get(id, id) for id in after])
+    elif seen.is_held_back:
+        gain = paired_difference(ours, theirs)
     else:
-        gain = (paired_difference if seen.is_held_back else unpaired)(ours, theirs)
-    said = (seen.is_held_back, seen.since, seen.until, seen.refused, seen.best_step)
-    return Headline(rate(theirs), rate(ours), gain, *said)
+        gain = unpaired_difference(ours, theirs, num_resamples=_NUM_RESAMPLES)
+    return copy_fields(Headline, seen, before=rate(theirs), after=rate(ours), gain=gain)
 
 
 def rate(shares: Sequence[float]) -> Interval:

@@ -52,7 +52,7 @@ class HarnessChange(Struct, frozen=True):
     version: int
     change: str
     why: str
-    fault: str = ""
+    fault: str
 
 
 class CheckpointName(Struct, frozen=True):
@@ -63,7 +63,7 @@ class CheckpointName(Struct, frozen=True):
 
     name: str
     step: int
-    best: float | None = None
+    best: float | None
 
 
 class RunQuery(Struct, frozen=True):
@@ -99,12 +99,12 @@ class RunPage(Struct, frozen=True):
     harness: list[HarnessChange]
     checkpoints: list[CheckpointName]
     config: str
-    num_left_out: int = 0  # metrics beyond those of `sections`
-    has_reports: bool = False
-    answers: list[RunAnswer] = []
-    scores: EvaluationLine | None = None
-    glance: Glance | None = None  # of a training run
-    title: str = ""  # the name; for a run of `quaere learn`, whose name is "run", the name of its folder
+    num_left_out: int  # metrics beyond those of `sections`
+    has_reports: bool
+    answers: list[RunAnswer]
+    scores: EvaluationLine | None
+    glance: Glance | None  # of a training run
+    title: str  # the name; for a run of `quaere learn`, whose name is "run", the name of its folder
 
     @property
     def is_training(self) -> bool:
@@ -131,7 +131,7 @@ class StepPage(Struct, frozen=True):
     num_episodes: int
     main: dict[str, Change]
     questions: list[MapRow]
-    num_left_out: int = 0  # metrics beyond those of `metrics`
+    num_left_out: int  # metrics beyond those of `metrics`
 
     @property
     def groups(self) -> dict[str, list[str]]:

@@ -80,9 +80,9 @@ class SegmentLine(Struct, frozen=True):
     num_tokens: int
     num_trained: int
     mean_logprob: float | None
-    mean_advantage: float | None = None
-    mean_learner_logprob: float | None = None
-    mean_entropy: float | None = None
+    mean_advantage: float | None
+    mean_learner_logprob: float | None
+    mean_entropy: float | None
 
 
 class TokenLane(Struct, frozen=True):

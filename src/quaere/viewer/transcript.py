@@ -16,7 +16,6 @@ from quaere.api.run import Run, open_documents
 from quaere.records import Answer, Episode, Evidence, Proposal, ProposeTask
 from quaere.runs.rows import EpisodeRow
 from quaere.viewer.answer_view import AnswerView, Quotation, read_record, unquoted_support, view_answer
-from quaere.viewer.ask_queue import AskRecord
 from quaere.viewer.attempt_groups import rank_attempts, reward_of, rows_of
 from quaere.viewer.conversation import PassageView, TurnView, view_passage, view_turns
 from quaere.viewer.page_formats import copy_fields, path_to
@@ -96,7 +95,8 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
     record = read_record(run, row, episode)
     support = unquoted_support(record) if record else None
     turns, given = view_turns(episode.turns, span, support), _view_given(episode, span, support)
-    shown = _show_answer(run, name, record) if record else None
+    base = path_to("run", name, "document")
+    shown = view_answer(AnswerView, record, open_documents(run).read, base) if record else None
     before, after = _neighbours(run, row)
     trace = run.token_trace(row.id)
     return copy_fields(
@@ -150,10 +150,6 @@ def stack_rewards(metrics: Mapping[str, float]) -> list[RewardBar]:
 
 
 # ------------------------------------------------------------------------------------------------------------- details
-
-
-def _show_answer(run: Run, name: str, record: AskRecord) -> AnswerView:
-    return view_answer(AnswerView, record, open_documents(run).read, path_to("run", name, "document"))
 
 
 def _view_given(episode: Episode, span: str, support: Evidence | None) -> PassageView | None:

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct, structs
 
-from quaere.chat.statements import extract_conclusion, split_statements
+from quaere.chat.statements import make_report
 from quaere.errors import SamplingFailed
 from quaere.records import Passage, Report, Source
 from quaere.warmup.phrases import REPORT_FORMS, write_thought
@@ -110,10 +110,7 @@ class Draft(Struct, frozen=True):
 
     def bind(self, gold: ReportLine, sources: Mapping[int, Source]) -> Report:
         """The report as a record, with the sources it cites."""
-        statements = split_statements(self.text)
-        cited = {number for statement in statements for number in statement.citations}
-        kept = tuple(source for number, source in sources.items() if number in cited)
-        return Report(gold.to_question(), self.text, statements, kept, extract_conclusion(self.text))
+        return make_report(gold.to_question(), self.text, sources.values())
 
 
 def write_draft(

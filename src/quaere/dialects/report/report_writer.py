@@ -21,9 +21,9 @@ read from their text, so a document that contains "[3]" or "Conclusion:" cannot 
 from collections.abc import Mapping, Sequence
 
 from quaere.chat.dimensions import POOL
-from quaere.chat.markup import THOUGHT, find_blocks, has_unclosed, is_text
+from quaere.chat.markup import THOUGHT, find_blocks, first_fault, has_unclosed, is_text
 from quaere.chat.protocol import Message, Part, PromptStyle, Quoted, format_results, read_query
-from quaere.chat.statements import extract_conclusion, keep_whole_sentences, split_statements
+from quaere.chat.statements import keep_whole_sentences, make_report
 from quaere.dialects.roles import PlainProtocol, RoleDialect, think
 from quaere.records import (
     Action,
@@ -229,12 +229,11 @@ def _read_report(written: str) -> Answer | Malformed:
     text = written.strip()
     if len(text) > MAX_REPORT_CHARS:
         return Malformed(reason=f"a report may have at most {MAX_REPORT_CHARS} characters")
-    faults = (
-        ("the report is empty", not text),
-        ("the report holds half a character", not is_text(text)),
-        ("the report states nothing", not Statement(text, 0, len(text)).states),
+    fault = first_fault(
+        (not text, "the report is empty"),
+        (not is_text(text), "the report holds half a character"),
+        (not Statement(text, 0, len(text)).states, "the report states nothing"),
     )
-    fault = next((fault for fault, is_found in faults if is_found), "")
     return Malformed(fault) if fault else Answer(text)
 
 
@@ -292,11 +291,7 @@ def bind_report(episode: Episode) -> Report | None:
         raise TypeError(f"bind_report needs an episode of a ReportTask, not of a {type(episode.task).__name__}")
     if not isinstance(episode.outcome, Answer):
         return None
-    text = episode.outcome.text
-    statements = split_statements(text)
-    cited = {number for statement in statements for number in statement.citations}
-    sources = tuple(source for number, source in numbered_sources(episode.turns).items() if number in cited)
-    return Report(episode.task.question, text, statements, sources, extract_conclusion(text))
+    return make_report(episode.task.question, episode.outcome.text, numbered_sources(episode.turns).values())
 
 
 # ------------------------------------------------------------------------------------------------------ demonstrations

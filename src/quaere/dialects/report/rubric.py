@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from quaere.chat.markup import find_blocks, has_unclosed
+from quaere.chat.markup import find_blocks, first_fault, has_unclosed
 from quaere.chat.protocol import Acted, Message, Part, PromptStyle, Protocol, Quoted
 from quaere.dialects.report.evaluator_prompts import pool_parts, rubric_form, rubric_system
 from quaere.dialects.roles import PlainProtocol, RoleDialect
@@ -92,18 +92,18 @@ def read_rubric(text: str, harness: Harness) -> Rubric | Malformed:
     bounds = f"a weight must be a number from {rules.weight_min:g} to {rules.weight_max:g}"
     alone = f"{rules.primary} must stand without a weight, and no other dimension may"
     lacking = [name for name in rules.required if name not in dict(lines)]
-    faults: list[tuple[str, bool]] = []
+    faults: list[tuple[bool, str]] = []
     for name, weight in lines:
         is_unread = weight is not None and math.isnan(weight)
-        faults += [("a line names no dimension of the list", harness.find(name) is None), (bounds, is_unread)]
-    faults += [
-        ("a dimension stands in the rubric twice", len({name for name, _ in lines}) < len(lines)),
-        (f"the rubric must have exactly {rules.k} dimensions", len(lines) != rules.k),
-        (alone, [name for name, weight in lines if weight is None] != [rules.primary]),
-        (f"the rubric must have {', '.join(lacking)}", bool(lacking)),
-        (bounds, not are_fit),
-    ]
-    fault = next((fault for fault, is_found in faults if is_found), "")
+        faults += [(harness.find(name) is None, "a line names no dimension of the list"), (is_unread, bounds)]
+    fault = first_fault(
+        *faults,
+        (len({name for name, _ in lines}) < len(lines), "a dimension stands in the rubric twice"),
+        (len(lines) != rules.k, f"the rubric must have exactly {rules.k} dimensions"),
+        ([name for name, weight in lines if weight is None] != [rules.primary], alone),
+        (lacking, f"the rubric must have {', '.join(lacking)}"),
+        (not are_fit, bounds),
+    )
     return Malformed(fault) if fault else Rubric(rules.primary, weights)
 
 

@@ -21,6 +21,7 @@ from quaere.evaluation.intervals import (
 )
 from quaere.evaluation.qa.abstaining import find_lost
 from quaere.evaluation.qa.answer_kinds import CLOSED, KINDS
+from quaere.evaluation.qa.items import Item
 from quaere.evaluation.qa.scores import Scored
 from quaere.grouping import grouped
 
@@ -74,13 +75,17 @@ class ArmDifference(Struct, frozen=True):
     refused: SeededInterval | None = None
 
 
-def compare(ours: Scored, theirs: Scored) -> Difference | None:
-    """`ours` minus `theirs` over answerable questions with the same id and text; None if they share none."""
+def pair_up(ours: Scored, theirs: Scored) -> list[tuple[Item, Item]]:
+    """The questions that both results have, with the same id and text."""
     known = {item.key: item for item in theirs.items}
-    shared = [(item, known[item.key]) for item in ours.items if item.key in known]
-    pairs = [pair for pair in shared if pair[0].answerable]
+    return [(item, known[item.key]) for item in ours.items if item.key in known]
+
+
+def pair_by_metric(ours: Scored, theirs: Scored) -> dict[str, list[tuple[Item, Item]]]:
+    """The answerable questions that each metric is compared over, by metric that both results have; {} without any."""
+    pairs = [pair for pair in pair_up(ours, theirs) if pair[0].answerable]
     if not pairs:
-        return None
+        return {}
     measures = ["exact_match", "f1"]
     if all(item.present is not None for pair in pairs for item in pair):
         measures += ["present", "verbatim"]
@@ -90,23 +95,35 @@ def compare(ours: Scored, theirs: Scored) -> Difference | None:
     compared = dict.fromkeys(measures, pairs)
     if with_gold := [pair for pair in pairs if all(item.gold is not None for item in pair)]:
         compared |= dict.fromkeys(["gold", "gold_joint"], with_gold)
-    # Older files do not store the kind of a question, so it is taken from either side.
-    kinds = {kind: [pair for pair in pairs if (pair[0].kind or pair[1].kind) == kind] for kind in KINDS}
-    by_kind = {kind: chosen for kind, chosen in kinds.items() if chosen}
+    by_kind = _pair_by_kind(pairs)
     opened = [pair for kind, chosen in by_kind.items() if kind not in CLOSED for pair in chosen]
     if opened and sum(map(len, by_kind.values())) == len(pairs) > len(opened):
         compared["open_exact_match"] = opened
-    found, smallest = {}, {}
+    return compared
+
+
+def _pair_by_kind(pairs: Sequence[tuple[Item, Item]]) -> dict[str, list[tuple[Item, Item]]]:
+    # Older files do not store the kind of a question, so it is taken from either side.
+    kinds = {kind: [pair for pair in pairs if (pair[0].kind or pair[1].kind) == kind] for kind in KINDS}
+    return {kind: chosen for kind, chosen in kinds.items() if chosen}
+
+
+def compare(ours: Scored, theirs: Scored) -> Difference | None:
+    """`ours` minus `theirs` over answerable questions with the same id and text; None if they share none."""
+    compared, found, smallest = pair_by_metric(ours, theirs), {}, {}
+    if not compared:
+        return None
     for measure, chosen in compared.items():
         field = measure.removeprefix("open_")
         mine, others = ([float(getattr(item, field) or 0) for item in side] for side in zip(*chosen, strict=True))
         found[measure] = paired_difference(mine, others)
         smallest[measure] = smallest_difference(mine, others)
+    pairs = compared["exact_match"]
     gains: dict[str, Interval] = {
         kind: paired_difference(*([item.exact_match for item in side] for side in zip(*chosen, strict=True)))
-        for kind, chosen in by_kind.items()
+        for kind, chosen in _pair_by_kind(pairs).items()
     }
-    if unanswerable := [pair for pair in shared if not pair[0].answerable]:
+    if unanswerable := [pair for pair in pair_up(ours, theirs) if not pair[0].answerable]:
         found["refused"] = paired_difference(
             *([item.right for item in side] for side in zip(*unanswerable, strict=True))
         )

@@ -20,6 +20,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from quaere.chat.markup import first_fault
 from quaere.chat.protocol import Message, Part
 from quaere.evaluation.judges.judge import Advance, JudgeModel, JudgeTurn, idle, quote, read_block, read_list
 from quaere.evaluation.reports.lexical import (
@@ -120,12 +121,11 @@ def find_cited(report: Report) -> list[tuple[CitationCheck, Cited | None]]:
         for number in numbers:
             if said and said <= titles.get(number, set()):
                 continue
-            faults = (
-                ("no passage has this number", number not in known),
-                ("the passage is empty", number in empty),
-                ("nothing is stated", not said),
+            why = first_fault(
+                (number not in known, "no passage has this number"),
+                (number in empty, "the passage is empty"),
+                (not said, "nothing is stated"),
             )
-            why = next((fault for fault, is_found in faults if is_found), "")
             beside = tuple(text for other, text in known.items() if other != number)
             item = None if why else Cited(words, known[number], beside, report.text)
             cited[number] = CitationCheck(place, number, "unknown", why), item

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from quaere.chat.markup import first_fault
 from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.evaluation.reports.lexical import squeeze
@@ -97,12 +98,11 @@ def check_dimensions(dimensions: Sequence[GradedDimension]) -> str:
     criteria = [criterion for dimension in dimensions for criterion in dimension.criteria]
     weights = [*(dimension.weight for dimension in dimensions), *(criterion.weight for criterion in criteria)]
     are_named = len(set(names)) == len(names) and all(name.strip() for name in names)
-    faults = (
-        (f"there must be 1 to {MAX_DIMENSIONS} dimensions, not {len(names)}", not 1 <= len(names) <= MAX_DIMENSIONS),
-        ("dimensions need different names, none of them empty", not are_named),
-        ("weights must be numbers above 0", not all(math.isfinite(weight) and weight > 0 for weight in weights)),
+    return first_fault(
+        (not 1 <= len(names) <= MAX_DIMENSIONS, f"there must be 1 to {MAX_DIMENSIONS} dimensions, not {len(names)}"),
+        (not are_named, "dimensions need different names, none of them empty"),
+        (not all(math.isfinite(weight) and weight > 0 for weight in weights), "weights must be numbers above 0"),
     )
-    return next((fault for fault, is_found in faults if is_found), "")
 
 
 class _Dimension(Struct):

@@ -10,7 +10,7 @@ sentence below them are left out as well.
 import re
 from collections.abc import Collection
 
-from quaere.chat.statements import extract_conclusion, find_citations, split_statements
+from quaere.chat.statements import find_citations, make_report, split_statements
 from quaere.evaluation.reports.citations import CitationJudge, check_citations
 from quaere.grouping import group_by
 from quaere.records import Report, Statement
@@ -33,11 +33,8 @@ async def hold_to_sources(report: Report, judge: CitationJudge, *, strict: bool 
         said = _cite_only(statement.text, numbers) if numbers else "" if strict else _mark(statement)
         pieces += [report.text[done : statement.start], said]
         done = statement.end
-    text = _drop_empty("".join(pieces) + report.text[done:])
-    statements = split_statements(text)
-    cited = {number for statement in statements for number in statement.citations}
-    sources = tuple(source for source in report.sources if source.number in cited)
-    return Report(report.question, text, statements, sources, extract_conclusion(text)) if statements else None
+    held = make_report(report.question, _drop_empty("".join(pieces) + report.text[done:]), report.sources)
+    return held if held.statements else None
 
 
 def _cite_only(text: str, numbers: Collection[int]) -> str:

@@ -28,9 +28,9 @@ from starlette.routing import Route
 
 from quaere import __version__
 from quaere.errors import BadInput
-from quaere.policies.native.sampler import NativeSampler
+from quaere.policies.native.sampler import NativeSampler, OnTokens
 from quaere.rollout.policy import TokenPolicy, derive_seed
-from quaere.serving.model.generation import Growing, OnTokens, Prompt, Prompter, Writer, Written
+from quaere.serving.model.generation import Growing, Prompt, Prompter, Writer, Written
 from quaere.serving.model.replies import MODEL, Answerer, ChatForm, Reply, TextForm, as_event, read_question, usage_of
 from quaere.serving.model.retriever import Documents, SearchRequest, TextEmbedder
 from quaere.serving.model.wire import (

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, Literal
@@ -28,12 +28,11 @@ from msgspec import Struct, structs
 from quaere.chat.markup import CallRefused, ToolCall, ToolSchema, describe_tools, find_blocks, read_call
 from quaere.chat.protocol import Message, Part, Quoted, Role
 from quaere.chat.renderer import PlainEncoder, Renderer
-from quaere.policies.native.sampler import NativeSampler
+from quaere.policies.native.sampler import NativeSampler, OnTokens
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.serving.model.wire import ChatMessage, ChatRequest, Refused, WriteRequest, refuse_if
 
 Finish = Literal["stop", "length", "tool_calls"]
-OnTokens = Callable[[list[int]], None]
 
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _ROLES: dict[str, Role] = {"developer": "system", "function": "tool"}

@@ -43,15 +43,14 @@ _NUMBERED = re.compile(r"(?:section|chapter|appendix|part|table|figure|example|p
 class Bridge(Struct, frozen=True):
     """A link between a checked question and another document: the first half of a chain.
 
-    The answer of `fact` is a name in the question of `second`, or the text of a hyperlink to its page. `name` is the
-    name in the question, if it differs from that answer.
+    The answer of `fact` is the `name` in the question of `second`, or the text of a hyperlink to its page.
 
-        Bridge(fact=Fact(..., answer="Orsolya Venn"), second=Worded(..., question="When was Orsolya Venn born?"))
+        Bridge(Fact(..., answer="Orsolya Venn"), Worded(..., "When was Orsolya Venn born?"), name="Orsolya Venn")
     """
 
     fact: Fact
     second: Worded
-    name: str = ""
+    name: str
 
 
 def find_handles(worded: Worded) -> list[str]:
@@ -222,9 +221,8 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 def chain(bridge: Bridge, description: str) -> Worded | None:
     """The second question with the description for the name; None if the description has a word of the answer."""
-    first, second = bridge.fact, bridge.second
-    name = bridge.name or first.answer
-    question, count = _pattern(name).subn(lambda found: description, second.question)
+    second = bridge.second
+    question, count = _pattern(bridge.name).subn(lambda found: description, second.question)
     if count != 1 or shares_words(description, second.answers[-1], ()):
         return None
     return word_chain(bridge, question[0].upper() + question[1:])
@@ -233,8 +231,8 @@ def chain(bridge: Bridge, description: str) -> Worded | None:
 def word_chain(bridge: Bridge, question: str) -> Worded:
     """The chain over this bridge with this question, which must not contain the bridge's name."""
     first, second = bridge.fact, bridge.second
-    draft_id, hidden = f"{first.id}>{second.fact.id}", bridge.name or first.answer
-    return Worded(Draft(draft_id, "chain", (first, second.fact), second.answers, hidden=hidden), question)
+    draft = Draft(f"{first.id}>{second.fact.id}", "chain", (first, second.fact), second.answers, hidden=bridge.name)
+    return Worded(draft, question)
 
 
 # -------------------------------------------------------------------------------------------------------- descriptions
@@ -267,7 +265,7 @@ def cut_description(bridge: Bridge, question: str) -> str:
     cut_description(Bridge(..., name="Orsolya Venn"), "When was the builder of Halm born?") == "the builder of Halm"
     """
     given = bridge.second.question
-    found = _pattern(bridge.name or bridge.fact.answer).search(given)
+    found = _pattern(bridge.name).search(given)
     start, end = (given[: found.start()], given[found.end() :]) if found else ("", given)
     middle = question[len(start) : len(question) - len(end)]
     return clean_description(middle) if (start + middle + end).lower() == question.lower() else ""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from quaere.chat.markup import first_fault
 from quaere.chat.protocol import Message, Quoted
 from quaere.chat.question_wordings import LEANING
 from quaere.errors import SamplingFailed
@@ -61,14 +62,13 @@ def find_fault(question: str, *, names: Sequence[str], answer: str, hidden: str 
         find_fault("Who built it?", names=("Halm bridge",), answer="Venn") == "does not name what it is about"
     """
     is_one = question.endswith("?") and question.count("?") == 1 and _MIN_WORDS <= len(question.split()) <= _MAX_WORDS
-    faults = (
-        ("is not one question", not is_one),
-        ("speaks of a text", LEANING.search(question)),
-        ("does not name what it is about", not all(contains(question, name) for name in names)),
-        ("gives its answer away", shares_words(question, answer, names)),
-        ("names what it should describe", hidden and shares_words(question, hidden, names)),
+    return first_fault(
+        (not is_one, "is not one question"),
+        (LEANING.search(question), "speaks of a text"),
+        (not all(contains(question, name) for name in names), "does not name what it is about"),
+        (shares_words(question, answer, names), "gives its answer away"),
+        (hidden and shares_words(question, hidden, names), "names what it should describe"),
     )
-    return next((fault for fault, is_found in faults if is_found), "")
 
 
 def break_rules(worded: Worded) -> str:

@@ -23,12 +23,12 @@ from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.chat.renderer import Renderer
-from quaere.chat.spans import find_evidence
+from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects.roles import is_right
 from quaere.errors import SamplingFailed
 from quaere.grouping import group_by
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Episode, Evidence, Passage, Proposal, ProposeTask, Search, Turn
+from quaere.records import Episode, Evidence, Passage, Proposal, ProposeTask, Turn
 from quaere.rewards.answers import contains
 from quaere.rollout.episode import Limits, run_many
 from quaere.rollout.policy import Policy
@@ -137,18 +137,13 @@ def draw_evenly(questions: Iterable[CheckedQuestion], num: int, seed: int) -> li
     return [question for question in chain.from_iterable(zip_longest(*groups)) if question is not None][:num]
 
 
-def count_searches(episode: Episode) -> int:
-    """The number of queries of the episode that were answered by the search engine."""
-    return sum(len(turn.results) for turn in episode.turns if isinstance(turn.action, Search))
-
-
 def _find_fault(episode: Episode, question: CheckedQuestion, dialect: Dialect) -> str:
     """Why an episode should not be learnt from, in a few words; "" if it should."""
     if fault := judge(episode, "solver", dialect):
         return fault
-    if count_searches(episode) < question.searches:
+    if episode.num_searches < question.searches:
         return "fewer searches than needed"
-    shown = [hit.passage for turn in episode.turns for result in turn.results for hit in result.hits]
+    shown = shown_passages(episode)
     is_shown = all(
         any(passage.doc_id == evidence.doc_id and evidence.text in passage.text for passage in shown)
         for evidence in question.deciding

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from quaere.chat.markup import first_fault
 from quaere.records import Passage
 from quaere.rewards.answers import contains, normalise_answer
 from quaere.warmup.documents.askable_facts import find_spans
@@ -50,12 +51,11 @@ def find_fault_of_unanswerable(worded: Worded) -> str:
     shown = show_place(passage)
     named = " ".join(question[start:end] for kind, start, end in find_spans(question) if kind in _NAMED)
     is_new = any(word not in shown.lower() for word in _WORD.findall(named.lower()))
-    faults = (
-        ("does not name what it is about", not names_subject(question, passage, passage.text)),
-        ("names what its page does not", is_new),
-        ("is copied from its page", contains(shown, question)),
+    return find_fault(question, names=(), answer="") or first_fault(
+        (not names_subject(question, passage, passage.text), "does not name what it is about"),
+        (is_new, "names what its page does not"),
+        (contains(shown, question), "is copied from its page"),
     )
-    return find_fault(question, names=(), answer="") or next((fault for fault, is_found in faults if is_found), "")
 
 
 async def find_answered(examiner: Examiner, name: str, worded: Sequence[Worded]) -> list[str]:
