@@ -180,7 +180,7 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     assert read_evaluation(tmp_path / "earlier.json").questions[0].exact_match == 1.0
     assert evaluate(place, "--run", "full", "--name", "ours", "--compare", str(tmp_path / "earlier.json")) == 0
     lines = " ".join(capsys.readouterr().out.split())
-    assert "ours - earlier, over 3 shared questions: EM -66.7 [-100.0, +0.0]" in lines
+    assert "ours - earlier, over 3 shared questions: EM -66.7 [-100.0, +76.8]" in lines
     assert "EM % by group questions earlier ours facts unknown 1 " in lines and "1 fact 1 " in lines
     assert " of 1.50 needed" in lines
     assert evaluate(place, "--run", "full", "--name", "earlier", "--compare", str(tmp_path / "earlier.json")) == 0
