@@ -67,8 +67,8 @@ def test_two_arms_by_hand(table, tmp_path, capsys):
     assert (rows["ours"]["EM %, hotpot"], rows["ours"]["EM %, nq"]) == ("100.0", "50.0")
     assert (rows["base"]["searches"], rows["ours"]["searches"]) == ("1.00", "3.00")
     assert rows["base"]["EM - base"] == ""
-    # Differences 0, 1, 1, 0: mean 1/2, and Student's interval begins at 0.5 - 3.182 * sqrt(1 / 3 / 4). With the imagined
-    # pairs the variance is (2 + 1) / 5 - (2 / 5) ** 2 = 0.44, and 2.80159 * sqrt(0.44 / 4) = 0.929.
+    # Differences 0, 1, 1, 0: mean 1/2, and Student's interval begins at 0.5 - 3.182 * sqrt(1 / 3 / 4). With the
+    # imagined pairs the variance is (2 + 1) / 5 - (2 / 5) ** 2 = 0.44, and 2.80159 * sqrt(0.44 / 4) = 0.929.
     assert rows["ours"]["EM - base"] == "+50.0 [-41.9, +100.0] (92.9)"
 
 

@@ -10,7 +10,7 @@
 
 The bootstrap resamples questions with replacement thousands of times and takes the central quantiles of the means. If
 all values are equal, its interval has width zero, which overstates the certainty. `rate_interval` therefore uses
-Wilson's interval for rates of 0 and 1, and a difference in which all gains are equal has an exact interval. With fewer
+Wilson's interval for rates of 0 and 1, as does `ratio_interval`, and equal gains have an exact interval. With fewer
 than 15 questions the bootstrap's interval is too narrow; a paired difference has Student's there.
 
 An interval over questions covers the choice of questions for the same trained models, not the choice of the training
@@ -177,13 +177,17 @@ def unpaired_difference(
 def ratio_interval(parts: Sequence[float], wholes: Sequence[float]) -> Interval:
     """sum(parts) / sum(wholes) with its bootstrap interval; questions are resampled with their part and whole.
 
-    `num` is the number of questions. Resamples whose sum of wholes is 0 are skipped.
+    `num` is the number of questions. Resamples whose sum of wholes is 0 are skipped. If every part is 0, or every part
+    its whole, the interval is Wilson's over the questions that have a whole; one question has no interval.
 
         ratio_interval([3, 1], [4, 4]).mean -> 0.5
     """
     tops, bottoms = np.asarray(parts, dtype=np.float64), np.asarray(wholes, dtype=np.float64)
     if tops.shape != bottoms.shape or tops.ndim != 1 or not bottoms.sum() > 0:
         raise ValueError("a ratio needs one part per whole, and the sum of the wholes must be above 0")
+    if tops.size > 1 and (not tops.any() or np.array_equal(tops, bottoms)):
+        found = wilson_interval(*(int(np.count_nonzero(values)) for values in (tops, bottoms)))
+        return structs.replace(found, num=tops.size)
     # The same seed resamples the same questions for numerator and denominator.
     above, below = (_resampled_means(values, 0, _NUM_RESAMPLES) for values in (tops, bottoms))
     mean = float(tops.sum() / bottoms.sum())
