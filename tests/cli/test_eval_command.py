@@ -203,7 +203,7 @@ def test_files_that_end_in_numbers_are_seeds_of_an_arm(results, tmp_path, capsys
     capsys.readouterr()
     assert main(["eval", "--compare", *files, "--seeds", "independent"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "warm - base, 2 and 1 seeds, over 3 questions and seeds: EM +50.0 [+0.0, +100.0] (" in said
+    assert "warm - base, 2 and 1 seeds, over 3 questions and seeds: EM +50.0 [-56.1, +100.0] (" in said
     assert "t over seeds [-585.3, +685.3]" in said  # 12.706 * 50 around the mean
     assert "warm-1 - base-0" not in said
     assert main(["eval", "--compare", *files, "--seeds", "independent", "--json"]) == 0

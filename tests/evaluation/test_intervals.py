@@ -170,8 +170,8 @@ def test_rounding_makes_no_difference_clear():
     """0.1 + 0.2 exceeds 0.3 by rounding; also what a file of an earlier version holds is rounded."""
     for ours, theirs in (([0.1 + 0.2], [0.3]), ([0.3], [0.1 + 0.2])):
         paired, seeded = paired_difference(ours, theirs), seeded_difference([ours] * 2, [theirs] * 2)
-        assert (seeded.mean, seeded.low, seeded.high) == (0, 0, 0)
         for found in (paired, seeded):
+            assert found.mean == 0
             assert (found.is_clear, found.verdict) == (False, "not shown to be better")
             assert f"{found.mean:+.3f}" == "+0.000"
     read = msgspec.json.decode(b'{"mean":0.1,"low":3.7e-17,"high":0.2,"num":9}', type=Interval)
@@ -293,15 +293,27 @@ def test_students_quantiles_are_scipys():
 
 
 def test_starts_are_drawn_together_or_apart():
-    """Both seeds gain 0.2 over starts that differ by 0.5: from the same start that is certain, else it is not."""
-    ours, theirs = [[0.2] * 5, [0.7] * 5], [[0.0] * 5, [0.5] * 5]
+    """Both seeds gain 0.2 over starts that differ by 0.5: from the same start nothing varies, else the starts do."""
+    ours, theirs = [[0.2] * 20, [0.7] * 20], [[0.0] * 20, [0.5] * 20]
     together, apart = seeded_difference(ours, theirs, same_start=True), seeded_difference(ours, theirs)
     assert together.mean == pytest.approx(0.2) == apart.mean
-    assert (together.low, together.high) == (pytest.approx(0.2), pytest.approx(0.2))
+    over_questions = paired_difference([0.2] * 20, [0.0] * 20)  # twenty equal gains, as of one seed
+    assert (together.low, together.high) == pytest.approx((over_questions.low, over_questions.high))
     assert (apart.low, apart.high) == (pytest.approx(-0.3), pytest.approx(0.7))
     assert apart.smallest > together.smallest
     # Welch: variances 0.125 / 2 each, so the error is sqrt(0.125) with two degrees of freedom, t = 4.303.
     assert apart.by_seed.high == pytest.approx(0.2 + 4.303 * np.sqrt(0.125), rel=1e-3)
+
+
+@pytest.mark.parametrize("num", [3, 5, 7, 20, 41])
+@pytest.mark.parametrize("seeds", [2, 3, 4])
+def test_equally_uncertain_arms_have_the_degrees_of_freedom_of_both(num, seeds):
+    """2k - 2 for k seeds each, whatever the rounding of their means: one less would be t = 12.7 and not 4.3 for two."""
+    stats = pytest.importorskip("scipy.stats")
+    rows = [[0.1 + 0.3 * seed] * num for seed in range(seeds)]
+    found = seeded_difference([[value + 0.2 for value in row] for row in rows], rows).by_seed
+    error = np.std([row[0] for row in rows], ddof=1) * np.sqrt(2 / seeds)
+    assert found.high - found.mean == pytest.approx(stats.t.ppf(0.975, 2 * seeds - 2) * error, rel=1e-3)
 
 
 def test_one_seed_has_the_interval_over_questions():
@@ -332,7 +344,8 @@ def test_a_seeded_difference_is_in_its_interval_and_turns_over_with_its_sides(pa
     assert found.by_seed.low <= found.mean + 1e-12 and found.mean <= found.by_seed.high + 1e-12
     assert found.smallest >= smallest_difference(np.mean(ours, axis=0).tolist(), np.mean(theirs, axis=0).tolist())
     same = seeded_difference(ours, ours, same_start=True)
-    assert same.low == same.high == 0  # from the same start, a model that did not change has not gained
+    # From the same start, a model that did not change has not gained on these questions; on others it may have.
+    assert same.mean == 0 and same.low == -same.high and not same.is_clear
 
 
 def test_seeds_widen_the_interval():
@@ -340,6 +353,17 @@ def test_seeds_widen_the_interval():
     rows = [[1] * 80 + [0] * 320, [1] * 320 + [0] * 80]
     over_both, over_questions = seeded_interval(rows), bootstrap_interval(np.mean(rows, axis=0).tolist())
     assert over_both.high - over_both.low > 5 * (over_questions.high - over_questions.low)
+
+
+def test_seeds_that_agree_on_a_few_questions_prove_no_more_than_one():
+    """Two seeds that gained the same three questions of four; a bootstrap over both begins at 0.25."""
+    ours, theirs = [[1, 1, 1, 0]] * 2, [[0, 0, 0, 0]] * 2
+    found, one = seeded_difference(ours, theirs), paired_difference(ours[0], theirs[0])
+    assert (found.mean, found.low, found.high) == (0.75, one.low, one.high) and not found.is_clear
+    many = seeded_difference([row * 20 for row in ours], [row * 20 for row in theirs])
+    assert 0.6 < many.low < 0.7  # 0.75 - 1.96 * sqrt(0.1875 / 80)
+    rate, alone = seeded_interval([[0.0] * 4] * 2), rate_interval([0.0] * 4)
+    assert (rate.mean, rate.low, rate.high) == (alone.mean, alone.low, alone.high)
 
 
 @pytest.mark.parametrize(

@@ -252,12 +252,9 @@ class SeededInterval(Bounded, frozen=True):
 
 
 def seeded_interval(values: Values) -> SeededInterval:
-    """The mean over seeds and questions with its interval over both; of one seed `rate_interval`'s."""
-    found = seeded_difference(values, [[0.0] * len(values[0])])
-    if len(values) > 1:
-        return found
-    over = rate_interval(values[0])
-    return structs.replace(found, low=over.low, high=over.high)
+    """The mean over seeds and questions with its interval over both."""
+    rows = _as_matrix(values)
+    return _over_both(rows, np.zeros_like(rows[:1]), rate_interval(rows.mean(axis=0).tolist()))
 
 
 def seeded_difference(ours: Values, theirs: Values, *, same_start: bool = False) -> SeededInterval:
@@ -265,7 +262,8 @@ def seeded_difference(ours: Values, theirs: Values, *, same_start: bool = False)
 
     Each row has the values of one seed. With `same_start`, the n-th model of `ours` was trained from the n-th of
     `theirs`: both are resampled together, and Student's interval is over the differences per seed. Otherwise the seeds
-    of each side are resampled independently.
+    of each side are resampled independently. The interval includes that of `paired_difference` over the means of the
+    seeds where the bootstrap is too narrow: with fewer than 15 questions, and if all resamples are equal.
 
         seeded_difference([[1, 1], [1, 1]], [[0, 0]]).mean -> 1.0
     """
@@ -276,16 +274,22 @@ def seeded_difference(ours: Values, theirs: Values, *, same_start: bool = False)
         if len(mine) != len(others):
             raise ValueError(f"seeds of the same start come in pairs: {len(mine)} != {len(others)}")
         mine, others = mine - others, np.zeros_like(others[:1])
+    return _over_both(mine, others, paired_difference(mine.mean(axis=0).tolist(), others.mean(axis=0).tolist()))
+
+
+def _over_both(mine: np.ndarray, others: np.ndarray, over: Interval) -> SeededInterval:
+    """The difference with its interval over questions and seeds; `over` is that over questions of the seeds' means."""
     num, num_seeds = mine.shape[1], max(len(mine), len(others))
     least = smallest_difference(mine.mean(axis=0).tolist(), others.mean(axis=0).tolist())
     if num_seeds == 1:
-        found = paired_difference(mine[0].tolist(), others[0].tolist())
-        return SeededInterval(found.mean, found.low, found.high, num, 1, least)
+        return SeededInterval(over.mean, over.low, over.high, num, 1, least)
     draws = _resampled_differences(mine, others)
     mean = float(mine.mean() - others.mean())
+    low, high = _bounds(mean, draws)
+    if num < _LEAST_CLUSTERS or high - low < _ROUNDING:
+        low, high = min(low, over.low), max(high, over.high)
     least = max(least, _DETECTABLE * float(draws.std()))
-    by_seed = _by_seed(mine.mean(axis=1), others.mean(axis=1))
-    return SeededInterval(mean, *_bounds(mean, draws), num, num_seeds, least, by_seed)
+    return SeededInterval(mean, low, high, num, num_seeds, least, _by_seed(mine.mean(axis=1), others.mean(axis=1)))
 
 
 def seed_interval(means: Sequence[float]) -> Interval:
@@ -309,8 +313,8 @@ def _by_seed(ours: np.ndarray, theirs: np.ndarray) -> Interval:
     variances = [side.var(ddof=1) / len(side) for side in (ours, theirs)]
     error = math.sqrt(sum(variances))
     weights = sum(value**2 / (len(side) - 1) for value, side in zip(variances, (ours, theirs), strict=True))
-    # Rounded down, which makes the interval wider; equal means of all seeds leave no spread to divide by.
-    freedom = int(sum(variances) ** 2 / weights) if weights else 1
+    # Rounded down, which widens the interval, but 1.9999999999999998 is 2. Equal means leave no spread to divide by.
+    freedom = int(sum(variances) ** 2 / weights + _ROUNDING) if weights else 1
     mean, half = float(ours.mean() - theirs.mean()), _student(max(1, freedom)) * error
     return Interval(mean, mean - half, mean + half, len(ours) + len(theirs))
 
