@@ -162,6 +162,10 @@ def test_few_paired_questions_have_students_interval():
     assert (found.low, found.high) == pytest.approx((0.5 - 3.182 * 0.57735 / 2, 1.0), abs=1e-5)
     graded = paired_difference([9.0, 5.0, 9.0, 5.0], [5.0] * 4, most=10.0)
     assert graded.high == pytest.approx(2 + 4 * 3.182 * 0.57735 / 2, abs=1e-4)
+    words = paired_difference([210.0, 190.0], [100.0, 120.0], most=50)  # more than was thought to be most
+    assert words.low == -110 and (words.mean, words.high) == (90.0, 110.0)  # 90 +- 12.706 * 20
+    endless = paired_difference([3.0, 3.0], [1.0, 1.0], most=math.inf)
+    assert (endless.mean, endless.low, endless.high) == (2.0, -math.inf, math.inf)
     with pytest.raises(ValueError, match="at least one value"):
         paired_difference([], [])
 

@@ -142,10 +142,11 @@ def clustered_difference(
         raise ValueError("a difference needs at least one value on each side, and all values must be finite")
     found = [*grouped(zip(clusters, gains, strict=True)).values()]
     num, num_clusters, mean = len(gains), len(found), sum(gains) / len(gains)
+    most = max(most, *map(abs, gains))  # where the caller's value is a guess
     squares = sum((sum(one) - mean * len(one)) ** 2 for one in found)
     if num_clusters == 1:
         return Interval(mean, -most, most, num)
-    if squares < _ROUNDING * most**2:
+    if squares < _ROUNDING:
         missed = 1 - (1 - _QUANTILES[1]) ** (1 / num_clusters)
         return Interval(mean, mean - missed * (mean + most), mean + missed * (most - mean), num)
     if num_clusters >= _LEAST_CLUSTERS:
