@@ -95,7 +95,7 @@ def difference(ours: Sequence[Values], theirs: Sequence[Values], name: str) -> s
     figure = FIGURES[name]
     asked = [text for text in ours[0][name] if all(text in one[name] for one in (*ours, *theirs))]
     mine, yours = ([fmean(one[name][text] for one in arm) for text in asked] for arm in (ours, theirs))
-    found = paired_difference(mine, yours)
+    found = paired_difference(mine, yours, most=figure.most)
     least = figure.most * smallest_difference([v / figure.most for v in mine], [v / figure.most for v in yours])
     scaled = [f"{figure.scale * value:+{figure.form}}" for value in (found.mean, found.low, found.high)]
     seeds = []

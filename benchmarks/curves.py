@@ -13,6 +13,7 @@ one seed see the same documents at the same step), with bootstrap intervals over
 import argparse
 import gzip
 import json
+import math
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -112,7 +113,7 @@ def compare(runs, metrics, phase, first, last):
             ends.append((run.path.name, values[-last:]))
         for name, values in ends[1:]:
             if len(values) == len(ends[0][1]):
-                lead = paired_difference(ends[0][1], values)
+                lead = paired_difference(ends[0][1], values, most=math.inf)
                 print(f"{metric:18} {ends[0][0]} - {name}: {lead.mean:+.3f} [{lead.low:+.3f}, {lead.high:+.3f}]")
 
 

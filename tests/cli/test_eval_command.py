@@ -180,7 +180,7 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     assert read_evaluation(tmp_path / "earlier.json").questions[0].exact_match == 1.0
     assert evaluate(place, "--run", "full", "--name", "ours", "--compare", str(tmp_path / "earlier.json")) == 0
     lines = " ".join(capsys.readouterr().out.split())
-    assert "ours - earlier, over 3 shared questions: EM -66.7 [-100.0, +0.0]" in lines
+    assert "ours - earlier, over 3 shared questions: EM -66.7 [-100.0, +76.8]" in lines
     assert "EM % by group questions earlier ours facts unknown 1 " in lines and "1 fact 1 " in lines
     assert " of 1.50 needed" in lines
     assert evaluate(place, "--run", "full", "--name", "earlier", "--compare", str(tmp_path / "earlier.json")) == 0
@@ -203,7 +203,7 @@ def test_files_that_end_in_numbers_are_seeds_of_an_arm(results, tmp_path, capsys
     capsys.readouterr()
     assert main(["eval", "--compare", *files, "--seeds", "independent"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "warm - base, 2 and 1 seeds, over 3 questions and seeds: EM +50.0 [+0.0, +100.0] (" in said
+    assert "warm - base, 2 and 1 seeds, over 3 questions and seeds: EM +50.0 [-56.1, +100.0] (" in said
     assert "t over seeds [-585.3, +685.3]" in said  # 12.706 * 50 around the mean
     assert "warm-1 - base-0" not in said
     assert main(["eval", "--compare", *files, "--seeds", "independent", "--json"]) == 0

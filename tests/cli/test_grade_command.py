@@ -56,7 +56,7 @@ def test_the_judge_comes_first_then_scores(place, tmp_path, capsys):
     shown = capsys.readouterr()
     told, scores = shown.out.index("judge accuracy of 'checks'"), shown.out.index("counted, 0-10 (proxies, no")
     assert told < shown.out.index("both (balanced; 50 is chance)") < scores < shown.out.index("valid %, of all citat")
-    assert re.search(r"valid %, of all citations +100\.0 \[100\.0, 100\.0\]", shown.out)
+    assert re.search(r"valid %, of all citations +100\.0 \[51\.0, 100\.0\]", shown.out)
     assert re.search(r"supported / unsupported / unknown +32 / 0 / 0", shown.out)
     assert shown.out.count("both (balanced; 50 is chance)") == 2 and "statements in free words, by hand" in shown.out
     assert "sentence negated" in shown.out and "no published figures" in shown.out
@@ -76,7 +76,7 @@ def test_two_files_are_compared(place, capsys):
     assert grade(place / "worse.jsonl", place / "good.jsonl") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "good - worse, over 3 shared questions:" in shown
-    assert "valid citations +37.5 [+37.5, +37.5] (" in shown and "smallest difference" in shown
+    assert "valid citations +37.5 [-59.8, +81.7] (" in shown and "smallest difference" in shown
     found = in_json(capsys, place / "worse.jsonl", place / "good.jsonl", "--repeats", "2")
     assert found["differences"][0]["measures"]["valid citations"]["mean"] == 0.375
     assert found["results"][0]["score"]["measures"]["overall"]["variance"] == 0.0
@@ -143,9 +143,9 @@ def test_known_facts_are_looked_for(place, tmp_path, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "facts told % 33.3 [33.3, 33.3] 66.7 [66.7, 66.7]" in shown
     assert "gaps admitted % 0.0 [0.0, 0.0] 0.0 [0.0, 0.0] facts / gaps / reports 9 / 3 / 3 12 / 4 / 4" in shown
-    assert "facts told +33.3 [+33.3, +33.3] (" in shown and "facts proven +33.3 [+33.3, +33.3] (" in shown
+    assert "facts told +33.3 [-61.0, +80.5] (" in shown and "facts proven +33.3 [-61.0, +80.5] (" in shown
     assert (
-        "good: checks agrees with the facts on 100.0 [100.0, 100.0] % of 16 citations that prove what is said" in shown
+        "good: checks agrees with the facts on 100.0 [51.0, 100.0] % of 16 citations that prove what is said" in shown
     )
     assert shown.index("valid %, of all") < shown.index("facts told %") < shown.index("good - worse")
     (_, written) = json.loads(out.read_text())

@@ -165,7 +165,7 @@ async def test_two_evaluations_are_compared_question_by_question(tmp_path):
     # The other was asked in another order, and one question that ours was not.
     poor = await evaluation("poor", {"q3": [wrong], "q1": [RIGHT], "q7": [RIGHT]}, [*questions[3:0:-2], question(7)])
     found = compare(good, poor)
-    assert (found.other, found.exact_match) == ("poor", Interval(0.5, 0.0, 1.0, 2))
+    assert (found.other, found.exact_match) == ("poor", Interval(0.5, -1.0, 1.0, 2))
     assert compare(poor, good).exact_match.mean == -0.5
     other_words = await evaluation("other", {"q1": [RIGHT]}, [Question("q1", "Who else?", ("x",))])
     assert compare(good, other_words) is None

@@ -174,4 +174,4 @@ async def test_a_file_from_before_evidence_still_reads(tmp_path):
     (tmp_path / "old.json").write_text(json.dumps(told))
     old = read_evaluation(tmp_path / "old.json")
     assert old == new
-    assert compare(await evaluation("cited", SCRIPTS[:3]), old).exact_match == Interval(-1 / 3, -1.0, 0.0, 3)
+    assert compare(await evaluation("cited", SCRIPTS[:3]), old).exact_match == Interval(-1 / 3, -1.0, 1.0, 3)

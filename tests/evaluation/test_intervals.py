@@ -124,15 +124,58 @@ def test_pairing_sees_a_small_steady_gain():
 
 @settings(max_examples=examples(30))
 @given(values)
-def test_a_difference_with_itself_is_nothing(sample):
-    assert paired_difference(sample, sample) == Interval(0.0, 0.0, 0.0, len(sample))
+def test_a_difference_with_itself_is_nothing_shown(sample):
+    found = paired_difference(sample, sample)
+    assert (found.mean, found.num, found.low) == (0.0, len(sample), -found.high)
+    assert found.high == pytest.approx(1.0 if len(sample) == 1 else 1 - 0.025 ** (1 / len(sample)))
+
+
+@pytest.mark.parametrize("num", [1, 2, 5, 6, 30])
+def test_equal_gains_prove_as_much_as_in_a_sign_test(num):
+    """By hand: of five gains, a share of 1 - 0.025^(1/5) = 0.5218 may be missed, so the mean may be 1 - 2 * 0.5218."""
+    stats = pytest.importorskip("scipy.stats")
+    ours, theirs = [1.0] * num, [0.0] * num
+    found = paired_difference(ours, theirs)
+    assert found.verdict == ("better" if num >= 6 else "not shown to be better") and found.high == 1.0
+    assert (stats.binomtest(num, num).pvalue < 0.05) == found.is_clear
+    if num == 5:
+        assert found.low == pytest.approx(-0.0436, abs=1e-4)
+    graded = paired_difference([10.0 * one for one in ours], theirs, most=10.0)
+    assert (graded.mean, graded.low, graded.high) == pytest.approx((10.0, 10 * found.low, 10.0))
+
+
+@pytest.mark.parametrize("num", [3, 5, 8, 12])
+@pytest.mark.parametrize("chances", [(0.15, 0.65, 0.2), (0.05, 0.8, 0.15)])
+def test_the_interval_of_a_few_questions_has_the_true_gain_in_95_of_100_samples(num, chances):
+    """Most questions gain nothing, and a few samples nothing at all: the bootstrap's has it in 36 to 88 of 100."""
+    draw = np.random.default_rng(num)
+    samples = draw.choice([-1.0, 0.0, 1.0], p=chances, size=(300, num))
+    found = [paired_difference(gains.tolist(), [0.0] * num) for gains in samples]
+    truth = chances[2] - chances[0]
+    assert sum(one.low <= truth <= one.high for one in found) >= 0.93 * len(found)
+
+
+def test_few_paired_questions_have_students_interval():
+    """By hand: gains 1, 0, 1, 0 have the standard deviation 0.5774, and t is 3.182: 0.5 +- 3.182 * 0.5774 / 2."""
+    found = paired_difference([1, 0, 1, 1], [0, 0, 0, 1])
+    assert (found.mean, found.num) == (0.5, 4)
+    assert (found.low, found.high) == pytest.approx((0.5 - 3.182 * 0.57735 / 2, 1.0), abs=1e-5)
+    graded = paired_difference([9.0, 5.0, 9.0, 5.0], [5.0] * 4, most=10.0)
+    assert graded.high == pytest.approx(2 + 4 * 3.182 * 0.57735 / 2, abs=1e-4)
+    words = paired_difference([210.0, 190.0], [100.0, 120.0], most=50)  # more than was thought to be most
+    assert words.low == -110 and (words.mean, words.high) == (90.0, 110.0)  # 90 +- 12.706 * 20
+    endless = paired_difference([3.0, 3.0], [1.0, 1.0], most=math.inf)
+    assert (endless.mean, endless.low, endless.high) == (2.0, -math.inf, math.inf)
+    with pytest.raises(ValueError, match="at least one value"):
+        paired_difference([], [])
 
 
 def test_rounding_makes_no_difference_clear():
     """0.1 + 0.2 exceeds 0.3 by rounding; also what a file of an earlier version holds is rounded."""
     for ours, theirs in (([0.1 + 0.2], [0.3]), ([0.3], [0.1 + 0.2])):
-        for found in (paired_difference(ours, theirs), seeded_difference([ours] * 2, [theirs] * 2)):
-            assert (found.mean, found.low, found.high) == (0, 0, 0)
+        paired, seeded = paired_difference(ours, theirs), seeded_difference([ours] * 2, [theirs] * 2)
+        for found in (paired, seeded):
+            assert found.mean == 0
             assert (found.is_clear, found.verdict) == (False, "not shown to be better")
             assert f"{found.mean:+.3f}" == "+0.000"
     read = msgspec.json.decode(b'{"mean":0.1,"low":3.7e-17,"high":0.2,"num":9}', type=Interval)
@@ -254,15 +297,27 @@ def test_students_quantiles_are_scipys():
 
 
 def test_starts_are_drawn_together_or_apart():
-    """Both seeds gain 0.2 over starts that differ by 0.5: from the same start that is certain, else it is not."""
-    ours, theirs = [[0.2] * 5, [0.7] * 5], [[0.0] * 5, [0.5] * 5]
+    """Both seeds gain 0.2 over starts that differ by 0.5: from the same start nothing varies, else the starts do."""
+    ours, theirs = [[0.2] * 20, [0.7] * 20], [[0.0] * 20, [0.5] * 20]
     together, apart = seeded_difference(ours, theirs, same_start=True), seeded_difference(ours, theirs)
     assert together.mean == pytest.approx(0.2) == apart.mean
-    assert (together.low, together.high) == (pytest.approx(0.2), pytest.approx(0.2))
+    over_questions = paired_difference([0.2] * 20, [0.0] * 20)  # twenty equal gains, as of one seed
+    assert (together.low, together.high) == pytest.approx((over_questions.low, over_questions.high))
     assert (apart.low, apart.high) == (pytest.approx(-0.3), pytest.approx(0.7))
     assert apart.smallest > together.smallest
     # Welch: variances 0.125 / 2 each, so the error is sqrt(0.125) with two degrees of freedom, t = 4.303.
     assert apart.by_seed.high == pytest.approx(0.2 + 4.303 * np.sqrt(0.125), rel=1e-3)
+
+
+@pytest.mark.parametrize("num", [3, 5, 7, 20, 41])
+@pytest.mark.parametrize("seeds", [2, 3, 4])
+def test_equally_uncertain_arms_have_the_degrees_of_freedom_of_both(num, seeds):
+    """2k - 2 for k seeds each, whatever the rounding of their means: one less would be t = 12.7 and not 4.3 for two."""
+    stats = pytest.importorskip("scipy.stats")
+    rows = [[0.1 + 0.3 * seed] * num for seed in range(seeds)]
+    found = seeded_difference([[value + 0.2 for value in row] for row in rows], rows).by_seed
+    error = np.std([row[0] for row in rows], ddof=1) * np.sqrt(2 / seeds)
+    assert found.high - found.mean == pytest.approx(stats.t.ppf(0.975, 2 * seeds - 2) * error, rel=1e-3)
 
 
 def test_one_seed_has_the_interval_over_questions():
@@ -270,6 +325,9 @@ def test_one_seed_has_the_interval_over_questions():
     found, plain = seeded_difference([ours], [theirs]), paired_difference(ours, theirs)
     assert (found.mean, found.low, found.high, found.num) == (plain.mean, plain.low, plain.high, plain.num)
     assert found.smallest == smallest_difference(ours, theirs) and found.by_seed is None
+    for rates in ([0.0] * 4, [1.0, 0.0, 1.0]):  # of a mean itself, that of a rate: never below 0
+        alone, rate = seeded_interval([rates]), rate_interval(rates)
+        assert (alone.mean, alone.low, alone.high) == (rate.mean, rate.low, rate.high)
 
 
 rates = st.integers(0, 4).map(lambda value: value / 4)
@@ -290,7 +348,8 @@ def test_a_seeded_difference_is_in_its_interval_and_turns_over_with_its_sides(pa
     assert found.by_seed.low <= found.mean + 1e-12 and found.mean <= found.by_seed.high + 1e-12
     assert found.smallest >= smallest_difference(np.mean(ours, axis=0).tolist(), np.mean(theirs, axis=0).tolist())
     same = seeded_difference(ours, ours, same_start=True)
-    assert same.low == same.high == 0  # from the same start, a model that did not change has not gained
+    # From the same start, a model that did not change has not gained on these questions; on others it may have.
+    assert same.mean == 0 and same.low == -same.high and not same.is_clear
 
 
 def test_seeds_widen_the_interval():
@@ -298,6 +357,17 @@ def test_seeds_widen_the_interval():
     rows = [[1] * 80 + [0] * 320, [1] * 320 + [0] * 80]
     over_both, over_questions = seeded_interval(rows), bootstrap_interval(np.mean(rows, axis=0).tolist())
     assert over_both.high - over_both.low > 5 * (over_questions.high - over_questions.low)
+
+
+def test_seeds_that_agree_on_a_few_questions_prove_no_more_than_one():
+    """Two seeds that gained the same three questions of four; a bootstrap over both begins at 0.25."""
+    ours, theirs = [[1, 1, 1, 0]] * 2, [[0, 0, 0, 0]] * 2
+    found, one = seeded_difference(ours, theirs), paired_difference(ours[0], theirs[0])
+    assert (found.mean, found.low, found.high) == (0.75, one.low, one.high) and not found.is_clear
+    many = seeded_difference([row * 20 for row in ours], [row * 20 for row in theirs])
+    assert 0.6 < many.low < 0.7  # 0.75 - 1.96 * sqrt(0.1875 / 80)
+    rate, alone = seeded_interval([[0.0] * 4] * 2), rate_interval([0.0] * 4)
+    assert (rate.mean, rate.low, rate.high) == (alone.mean, alone.low, alone.high)
 
 
 @pytest.mark.parametrize(
@@ -336,12 +406,19 @@ def test_few_documents_have_students_interval():
     assert (found.mean, found.low, found.high) == pytest.approx((0.375, 0.375 - half, 1.0))
 
 
-@pytest.mark.parametrize("num", [1, 2, 8, 14])
-def test_a_few_documents_that_gain_the_same_prove_nothing(num):
+@pytest.mark.parametrize("num", [2, 8, 14, 40])
+def test_documents_that_gain_the_same_count_as_many_as_they_are(num):
+    """However many questions there are about each; from 15 on the bootstrap would leave no width."""
+    missed = 1 - 0.025 ** (1 / num)
     for gain in (1.0, 0.1, 0.0, -1.0):
         gains, clusters = [gain] * 3 * num, [number % num for number in range(3 * num)]
         found = clustered_difference(gains, [0.0] * 3 * num, clusters)
-        assert (found.mean, found.low, found.high) == (pytest.approx(gain), -1.0, 1.0)
+        assert (found.mean, found.num) == (pytest.approx(gain), 3 * num)
+        assert (found.low, found.high) == pytest.approx((gain - missed * (1 + gain), gain + missed * (1 - gain)))
+
+
+def test_questions_about_one_document_prove_nothing():
+    assert clustered_difference([1.0] * 20, [0.0] * 20, ["a"] * 20) == Interval(1.0, -1.0, 1.0, 20)
 
 
 @pytest.mark.parametrize("num_clusters", [3, 5, 8, 20])

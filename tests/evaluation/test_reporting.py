@@ -138,7 +138,13 @@ async def test_paired_differences():
 def test_a_ratio_of_sums():
     found = ratio_interval([3, 1], [4, 12])
     assert found.mean == 0.25 and found.low == pytest.approx(1 / 12) and found.high == 0.75
-    assert ratio_interval([2, 0], [2, 0]) == Interval(1.0, 1.0, 1.0, 2)  # of resamples without a whole nothing is seen
+    # All of one question's, none of the other's: Wilson's interval of 1 of 1 begins at 1 / (1 + z^2).
+    found = ratio_interval([2, 0], [2, 0])
+    assert (found.mean, found.low, found.high, found.num) == (1.0, pytest.approx(1 / 4.8415, abs=1e-4), 1.0, 2)
+    found = ratio_interval([0, 0, 0], [40, 9, 1])  # three reports, and not fifty citations
+    assert (found.mean, found.low, found.high) == (0.0, 0.0, pytest.approx(3.8415 / 6.8415, abs=1e-4))
+    # Of resamples without a whole nothing is seen: the others are of the first question alone, or of both.
+    assert ratio_interval([1, 0], [2, 0]) == Interval(0.5, 0.5, 0.5, 2)
     with pytest.raises(ValueError, match="the sum of the wholes must be above 0"):
         ratio_interval([0], [0])
 

@@ -67,9 +67,9 @@ def test_two_arms_by_hand(table, tmp_path, capsys):
     assert (rows["ours"]["EM %, hotpot"], rows["ours"]["EM %, nq"]) == ("100.0", "50.0")
     assert (rows["base"]["searches"], rows["ours"]["searches"]) == ("1.00", "3.00")
     assert rows["base"]["EM - base"] == ""
-    # Differences 0, 1, 1, 0: mean 1/2, resampled from 0 to 1. With the imagined pairs the variance is
-    # (2 + 1) / 5 - (2 / 5) ** 2 = 0.44, and 2.80159 * sqrt(0.44 / 4) = 0.929.
-    assert rows["ours"]["EM - base"] == "+50.0 [+0.0, +100.0] (92.9)"
+    # Differences 0, 1, 1, 0: mean 1/2, and Student's interval begins at 0.5 - 3.182 * sqrt(1 / 3 / 4). With the
+    # imagined pairs the variance is (2 + 1) / 5 - (2 / 5) ** 2 = 0.44, and 2.80159 * sqrt(0.44 / 4) = 0.929.
+    assert rows["ours"]["EM - base"] == "+50.0 [-41.9, +100.0] (92.9)"
 
 
 def test_seeds_stand_alone_and_as_their_mean(table, tmp_path, capsys):
@@ -155,7 +155,8 @@ def test_a_baseline_of_several_seeds_is_its_mean(table, tmp_path, capsys):
     ours = write(tmp_path, "ours", [1, 1])
     seeds = [write(tmp_path, "s0", [1, 0]), write(tmp_path, "s1", [0, 1])]
     (rows,) = cells(run(table, capsys, "--arm", "ours", ours, "--arm", "warm", *seeds, "--baseline", "warm"))
-    assert rows["ours"]["EM - warm"].startswith("+50.0 [+50.0, +50.0]")
+    # Two equal gains of 1/2: a share of 1 - sqrt(0.025) = 0.842 of all questions may have others.
+    assert rows["ours"]["EM - warm"].startswith("+50.0 [-76.3, +92.1]")
     assert rows["warm, seed 0"]["EM - warm"] == rows["warm, mean of 2"]["EM - warm"] == ""
 
 
@@ -165,7 +166,7 @@ def test_unanswered_and_f1(table, tmp_path, capsys):
     (rows,) = cells(run(table, capsys, "--arm", "base", base, "--arm", "ours", ours))
     assert (rows["base"]["unanswered %"], rows["ours"]["unanswered %"]) == ("0.0", "100.0")
     assert rows["ours"]["F1 %"] == "75.0 [75.0, 75.0]"
-    assert rows["ours"]["F1 - base"].startswith("+50.0 [+50.0, +50.0]")
+    assert rows["ours"]["F1 - base"].startswith("+50.0 [-76.3, +92.1]")
 
 
 def test_evidence_by_hand(table, tmp_path, capsys):
@@ -184,7 +185,7 @@ def test_evidence_by_hand(table, tmp_path, capsys):
     (rows,) = cells(run(table, capsys, "--arm", "base", base, "--arm", "ours", ours))
     assert [rows[arm]["gold joint % of 3"].split()[0] for arm in rows] == ["0.0", "66.7"]
     assert rows["ours"]["gold joint - base"].startswith("+66.7 [") and rows["base"]["gold joint - base"] == ""
-    assert rows["ours"]["verbatim %"] == "100.0 [100.0, 100.0]"
+    assert rows["ours"]["verbatim %"] == "100.0 [51.0, 100.0]"  # Wilson's, from 4 / (4 + 3.84) on
     assert rows["ours"]["joint - base"].startswith("+25.0 [")
     assert rows["ours"]["verbatim - base"].startswith("+100.0 [")
     plain = write(tmp_path, "plain", [1, 1, 1, 1])
@@ -197,7 +198,7 @@ def test_a_condition_adds_a_table_of_its_questions(table, tmp_path, capsys):
     said = run(table, capsys, "--arm", "base", base, "--arm", "ours", ours, "--where", "set=hotpot,2wiki")
     assert "set = hotpot, 2wiki: 2 questions" in said
     whole, part = cells(said)
-    assert (whole["ours"]["EM %"][:4], part["ours"]["EM %"]) == ("50.0", "100.0 [100.0, 100.0]")
+    assert (whole["ours"]["EM %"][:4], part["ours"]["EM %"]) == ("50.0", "100.0 [34.2, 100.0]")
     assert "EM %, nq" in whole["ours"] and "EM %, nq" not in part["ours"]
 
 

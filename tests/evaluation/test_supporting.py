@@ -109,3 +109,11 @@ def test_a_file_in_numbers():
     assert score.chance_with.mean == pytest.approx(2.2 / 5) and score.chance_without.mean == pytest.approx(1.76 / 5)
     nothing = score_supporting([item(None, 0)])
     assert (nothing.value, nothing.num_unverified, nothing.num_verbatim) == (None, 1, None)
+
+
+def test_few_claims_leave_much_open():
+    """Three spans without which the answer was never given, and with which it always was."""
+    score = score_supporting([item(1.0, 0.0)] * 3)
+    assert (score.chance_with.low, score.chance_without.high) == pytest.approx((3 / 6.8415, 3.8415 / 6.8415), abs=1e-4)
+    assert (score.value.mean, score.value.high) == (1.0, 1.0)
+    assert score.value.low == pytest.approx(1 - 2 * (1 - 0.025 ** (1 / 3)))  # three equal gains

@@ -89,6 +89,7 @@ def test_what_the_paper_preset_changes():
         "proposer.limits.answer_turn: true -> false",
         "proposer.carry_on: false -> true",
         "proposer.reward.choices: true -> false",
+        "proposer.reward.containment: words -> characters",
         "proposer.learner.kl_flat: false -> true",
         "generation.samples: 1 -> 5",
         "solver.max_draws: 2 -> 0",
@@ -134,7 +135,8 @@ def test_small_presets_train_adapters_by_the_papers_method(preset):
     config = load(preset=preset)
     assert config.adapter.rank > 0
     assert config.proposer.advantage == "hrpo"
-    assert structs.replace(config.proposer.reward, choices=False) == load().proposer.reward
+    papers_own = {"choices": False, "containment": "characters"}
+    assert structs.replace(config.proposer.reward, **papers_own) == load().proposer.reward
 
 
 # --------------------------------------------------------------------------------------------------------- ablations

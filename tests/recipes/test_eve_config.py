@@ -89,6 +89,7 @@ def test_what_the_paper_preset_changes():
         "proposer.limits.answer_turn: true -> false",
         "proposer.carry_on: false -> true",
         "proposer.reward.choices: true -> false",
+        "proposer.reward.containment: words -> characters",
         "proposer.learner.kl_flat: false -> true",
         "solver.max_draws: 2 -> 0",
         "solver.several_share: 0.3333333333333333 -> 0.0",

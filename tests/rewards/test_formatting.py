@@ -1,3 +1,5 @@
+import string
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -274,6 +276,65 @@ def test_scores_are_bounded(question, answer, hops, turns, unplanned, calls, res
 def test_impossible_values_are_refused(change):
     with pytest.raises(ValueError, match=r"hop|planned|0 or more"):
         format_score(**GOOD | change)
+
+
+# --------------------------------------------------------------------------------- the published rules, written anew
+
+# "ten" is in "often" and "5" in "1950"; "the" and "." normalise to nothing.
+_PIECES = st.sampled_from("ten often 5 1950 the . Venn venns yes no built bridge".split())
+_TEXTS = st.lists(_PIECES, max_size=12).map(" ".join)
+
+
+def published_score(rule, question, answer, hops, thought, turns, calls, responses, source):
+    """(total, valid) by EVE's appendix D, and with "released" by what Dr. Zero's released code does otherwise."""
+
+    def norm(text):
+        plain = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+        return " ".join(word for word in plain.split() if word not in ("a", "an", "the"))
+
+    said, asked = norm(answer), norm(question)
+    leaks = said in asked
+    if not said or not asked:
+        return 0.0, False
+    tool = 1.0
+    if hops > 1:
+        tool = min((1 + calls) / hops, 1) if calls == responses and (calls or rule == "eve") else 0.0
+    num_words = len(said.split())
+    support = (
+        1.0 if said in ("yes", "no") else (said in norm(source)) * (1 if num_words <= 5 else (num_words <= 10) / 2)
+    )
+    total = (1 + thought / max(1, turns) + tool + support) / 4
+    return (0.0 if leaks and rule == "released" else total), not leaks
+
+
+@given(
+    rule=st.sampled_from(["released", "eve"]),
+    question=_TEXTS,
+    answer=_TEXTS,
+    source=_TEXTS,
+    hops=st.integers(1, 4),
+    turns=st.integers(0, 3),
+    unplanned=st.integers(0, 2),
+    calls=st.integers(0, 3),
+    lost=st.integers(0, 1),
+)
+def test_preset_paper_scores_as_published(rule, question, answer, source, hops, turns, unplanned, calls, lost):
+    counts = {"num_turns": turns + unplanned, "num_planned_turns": turns, "num_valid_calls": calls}
+    score = format_score(
+        question=question,
+        answer=answer,
+        hops=hops,
+        **counts,
+        num_responses=max(0, calls - lost),
+        sources=[source],
+        format_rule=rule,
+        containment="characters",
+        choices=False,
+    )
+    expected = published_score(
+        rule, question, answer, hops, turns, turns + unplanned, calls, max(0, calls - lost), source
+    )
+    assert (score.total, score.valid) == (pytest.approx(expected[0]), expected[1])
 
 
 def test_a_choice_is_a_leak_only_where_choices_are_not_exempt():

@@ -363,10 +363,15 @@ def test_outcomes_are_those_of_the_parsed_metrics(tmp_path_factory, scores):
 def test_an_unpaired_difference_by_hand():
     assert unpaired_difference([1, 1], [0, 0, 0]) == unpaired_difference([1.0, 1.0], [0.0, 0.0, 0.0])
     found = unpaired_difference([1, 1], [0, 0, 0])
-    assert (found.mean, found.low, found.high, found.num) == (1.0, 1.0, 1.0, 5)
+    # Wilson's intervals of 2 of 2 and of 0 of 3 begin at 2 / (2 + z^2) and end at z^2 / (3 + z^2), with z^2 = 3.8415.
+    below = ((3.8415 / 5.8415) ** 2 + (3.8415 / 6.8415) ** 2) ** 0.5
+    assert (found.mean, found.high, found.num) == (1.0, 1.0, 5) and found.low == pytest.approx(1 - below, abs=1e-4)
     found = unpaired_difference([1, 0] * 50, [0] * 100)
-    # The standard error of one half of 100 is 0.05, and the other side has none.
-    assert found.mean == 0.5 and abs(found.low - 0.4) < 0.02 and abs(found.high - 0.6) < 0.02
+    # The standard error of one half of 100 is 0.05; none of 100 has no spread, but may be 0.037.
+    assert found.mean == 0.5 and found.low == pytest.approx(0.5 - (0.1**2 + 0.037**2) ** 0.5, abs=0.005)
+    assert found.high == pytest.approx(0.6, abs=0.02)
+    found = unpaired_difference([1, 0] * 50, [1, 0, 0, 0] * 25)
+    assert found.mean == 0.25 and found.low == pytest.approx(0.25 - 1.96 * (0.0025 + 0.001875) ** 0.5, abs=0.02)
 
 
 @given(*[st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=1, max_size=20)] * 2)

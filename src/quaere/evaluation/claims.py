@@ -20,14 +20,13 @@ from msgspec import Struct
 
 from quaere.chat.spans import check_evidence, locate_span
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import Interval, bootstrap_interval
+from quaere.evaluation.intervals import Interval, paired_difference, rate_interval
 from quaere.records import Evidence, Support
 from quaere.search.index import Index
 from quaere.search.json_lines import BadLines, decode_lines
 from quaere.training.evidence import Claim
 
 _HINT = 'each line needs {"question": "...", "answer": "...", "evidence": "..."}'
-_MEANS = ("value", "chance_with", "chance_without")
 _MARGIN = 0.05  # a span that changes the probability by no more than this has no effect
 _NUM_LIKELY = 20  # search results whose documents are scanned before all others
 
@@ -138,9 +137,12 @@ def score_supporting(items: Sequence[Verified]) -> SupportingScore:
     """Means of the verifier's results over the claims it could verify, and counts over all claims."""
     supports = [item.support for item in items if item.support is not None]
     values = [support.value for support in supports]
+    sides = [support.chance_with for support in supports], [support.chance_without for support in supports]
     is_located = any(item.evidence is not None for item in items)
     return SupportingScore(
-        **{name: bootstrap_interval([getattr(one, name) for one in supports]) if supports else None for name in _MEANS},
+        value=paired_difference(*sides) if supports else None,
+        chance_with=rate_interval(sides[0]) if supports else None,
+        chance_without=rate_interval(sides[1]) if supports else None,
         num_helping=sum(value > _MARGIN for value in values),
         num_idle=sum(abs(value) <= _MARGIN for value in values),
         num_hurting=sum(value < -_MARGIN for value in values),

@@ -93,6 +93,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "generation.samples": 5,
         "proposer.carry_on": True,  # as the released code of Dr. Zero resumes the proposer's training
         "proposer.reward.choices": False,  # neither paper exempts a question that offers its answer as a choice
+        "proposer.reward.containment": "characters",  # EVE: "literally contained"; and as Dr. Zero's released code
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,

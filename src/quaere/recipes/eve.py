@@ -97,8 +97,8 @@ class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
         prompt_questions: The file of questions for `prompt_source=questions`. [EVE-Agent]
         phase_b_documents: Documents of the solver's questions: held-out ones, or the same as the proposer's.
             [EVE-Agent]
-        held_out_share: Share of the documents that is withheld from the proposer's phase and used for the
-            solver's questions. [EVE-Agent]
+        held_out_share: Share of the documents that the proposer's phase asks nothing about, kept for the solver's
+            questions; searches find all documents in both phases. [EVE-Agent]
         verify_candidates: Verify the evidence of the solver's questions too; no reward depends on it. [Quaere]
     """
 

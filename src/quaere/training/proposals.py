@@ -320,7 +320,8 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
         format_rule: Format reward: released is that of Dr. Zero's code; eve gives a leaked answer the full format
             reward, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
         invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
-        containment: How an answer is looked for in a text: as whole words or as characters. [Quaere]
+        containment: How an answer is looked for in a text: words: as whole words; characters: anywhere, even inside
+            a word or number (preset paper). [Quaere; EVE-Agent, Eq. 9]
         choices: A question may name its answer as one of two alternatives to choose from ("Who built it, Venn or
             Brod?"). [Quaere]
         needed_searches: Count a right attempt only if it made as many different searches with results as the

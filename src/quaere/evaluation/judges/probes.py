@@ -21,7 +21,7 @@ from statistics import fmean
 
 from msgspec import Struct, structs
 
-from quaere.evaluation.intervals import Interval, bootstrap_interval
+from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judges.corruptions import ADDED, PARAPHRASES, SPOILING_CITATIONS, SPOILING_TEXT, corrupt
 from quaere.evaluation.judges.judge import Advance, idle
 from quaere.evaluation.judges.judge_accuracy import Accuracy, Agreement, Probe, find_right, measure_accuracy
@@ -131,7 +131,7 @@ def score_checks(probes: Sequence[Probe[Cited]], checked: Sequence[Checked]) -> 
         by_kind=_agreed(by_kind, (GOOD, *SPOILING_CITATIONS)),
         num_unread=sum(not one.is_read for one in checked),
         free=None,
-        **measure_accuracy(good, spoiled, bootstrap_interval),
+        **measure_accuracy(good, spoiled, rate_interval),
     )
 
 
@@ -142,7 +142,7 @@ def score_free(checked: Sequence[Checked]) -> Accuracy:
     """
     true = [float(one.verdict == "supported") for one in checked[::2]]
     false = [float(one.verdict != "supported") for one in checked[1::2]]
-    return Accuracy(**measure_accuracy(true, false, bootstrap_interval))
+    return Accuracy(**measure_accuracy(true, false, rate_interval))
 
 
 def _score_pairs(
@@ -159,14 +159,14 @@ def _score_pairs(
         by_report.setdefault(number, []).append(right)
         by_kind.setdefault(kind, []).append(right)
     return GradeAgreement(
-        preferred=bootstrap_interval([fmean(values) for values in by_report.values()]),
+        preferred=rate_interval([fmean(values) for values in by_report.values()]),
         by_kind=_agreed(by_kind, SPOILING_TEXT),
         num_unread=sum(one is None for one in overall),
     )
 
 
 def _agreed(by_kind: dict[str, list[float]], order: Sequence[str]) -> tuple[Agreement, ...]:
-    return tuple(Agreement(kind, bootstrap_interval(by_kind[kind])) for kind in order if kind in by_kind)
+    return tuple(Agreement(kind, rate_interval(by_kind[kind])) for kind in order if kind in by_kind)
 
 
 # ------------------------------------------------------------------------------------------------------------- probes

@@ -357,7 +357,7 @@ def compare_reports(ours: ReportEvaluation, theirs: ReportEvaluation) -> ReportD
         if shared := [key for key in mine if key in yours]:
             sides = [mine[key] for key in shared], [yours[key] for key in shared]
             scale = 1.0 if name in SHARES else SCALE  # `smallest_difference` assumes differences of at most 1
-            found[name] = paired_difference(*sides)
+            found[name] = paired_difference(*sides, most=scale)
             smallest[name] = scale * smallest_difference(*([value / scale for value in side] for side in sides))
     return ReportDifference(theirs.name, found, smallest) if found else None
 
