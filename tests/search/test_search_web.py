@@ -79,6 +79,15 @@ async def test_hostile_pages_change_nothing_but_their_own_results():
         assert (passage.start, passage.end, passage.title) == (0, len(passage.text), f"Title of {url}")
 
 
+def test_a_page_without_a_title_has_that_of_the_search_result():
+    def title(body, given):
+        return clean_page(Fetched("http://a.test/x", 200, [("content-type", "text/html")], body), given).title
+
+    assert title(b"<p>The Oss rises in Korrin.</p>", "Rivers") == "Rivers"
+    assert title(b"<title>The Oss</title><p>It rises in Korrin.</p>", "Rivers") == "The Oss"
+    assert title(b"<p>The Oss rises in Korrin.</p>", "") == "a.test"
+
+
 def test_the_passage_has_the_rarest_words_of_the_query():
     text = "\n\n".join(["The market. " * 60, "The market of Korrin. " * 30, "The bridge at Korrin. " * 30])
     document = clean_page(Fetched("http://a.test/x", 200, [("content-type", "text/plain")], text.encode()))

@@ -279,7 +279,9 @@ def clean_page(page: Fetched, title: str = "") -> Document:
         raise Unreadable("has no text")
     if len(found.text) > _MAX_CHARS:  # the readers of formats that are text have no limit
         raise Unreadable(f"its text is longer than {_MAX_CHARS} characters")
-    return Document(page.url, found.title, found.text, "file", found.parts, headings=found.headings)
+    has_title = found.title != host  # without one a file is titled by its name
+    named = found.title if has_title or not title else title
+    return Document(page.url, named, found.text, "file", found.parts, headings=found.headings)
 
 
 def choose_passage(query: str, page: Document) -> Passage | None:
