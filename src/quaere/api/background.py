@@ -52,7 +52,7 @@ class BackgroundLoop(Closing):
 
     def __init__(self, name: str = "quaere") -> None:
         set_library_defaults()
-        started = threading.Event()
+        started, self._lock, self._is_closing = threading.Event(), threading.Lock(), False
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), name=name, daemon=True)
         self._thread.start()
         started.wait()
@@ -80,17 +80,20 @@ class BackgroundLoop(Closing):
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Started[T]:
         """Begin a coroutine and return at once."""
-        if threading.current_thread() is self._thread or self.is_closed:
-            coroutine.close()
+        with self._lock:  # what comes to the loop after its end would never be begun, and its result never come
             # Waiting in the loop's own thread for the loop would never end.
-            raise BadInput("this cannot be called from a callback of the same agent or run, nor after it was closed")
-        return Started(self._loop, coroutine)
+            if threading.current_thread() is not self._thread and not self._is_closing and not self.is_closed:
+                return Started(self._loop, coroutine)
+        coroutine.close()
+        raise BadInput("this cannot be called from a callback of the same agent or run, nor after it was closed")
 
     def close(self) -> None:
         """Cancel what is still running, and end the thread; a second call does nothing."""
-        if not self.is_closed:
-            self._loop.call_soon_threadsafe(self._stopped.set)
-            self._thread.join()
+        with self._lock:
+            if not self._is_closing and not self.is_closed:
+                self._loop.call_soon_threadsafe(self._stopped.set)
+            self._is_closing = True
+        self._thread.join()
 
 
 class Started(Generic[T]):
