@@ -176,3 +176,17 @@ async def test_by_default_nothing_is_remembered_and_a_failure_never_is(index, he
             await searcher.search(["Oss"], 1)
     assert (await searcher.search(["Oss"], 1))[0]
     await searcher.close()
+
+
+async def test_an_engine_that_takes_the_next_of_nothing_fails_its_search(index):
+    """No future can hold what `next()` of nothing raises: without care, the search would never end."""
+
+    class Empty:
+        def search(self, queries, topk):
+            return [next(iter(()))]
+
+    index._engine = Empty()
+    searcher = LocalSearcher(index)
+    with pytest.raises(SearchFailed, match="StopIteration"):
+        await asyncio.wait_for(searcher.search(["Oss"], 2), 10)
+    await searcher.close()
