@@ -415,3 +415,6 @@ async def run_many(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if policy.lockstep:  # a task that was cancelled before it began has not closed its session
+                for number in numbers:
+                    policy.close(names[number])
