@@ -7,8 +7,8 @@ with Agent("smollm2-135m", Index.open("notes-index")) as agent:
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import aclosing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
@@ -182,11 +182,13 @@ class Agent(Closing):
         batch = self.new_id("ask")
         tasks = {f"{batch}-{number}": SolveTask(question) for number, question in enumerate(questions)}
         answers: list[Answer] = []
-        with show_progress("answering", len(tasks), progress) as advance:
-            async for episode in self.opened.play_many([*tasks.values()], names=[*tasks]):
-                answers.append(self.opened.read(episode))
-                on_answer(answers[-1])
-                advance("")
+        played = self.opened.play_many([*tasks.values()], names=[*tasks])
+        async with aclosing(played) as episodes:  # an error of a callback ends the other episodes
+            with show_progress("answering", len(tasks), progress) as advance:
+                async for episode in episodes:
+                    answers.append(self.opened.read(episode))
+                    on_answer(answers[-1])
+                    advance("")
         return answers
 
     # ---------------------------------------------------------------------------------------------- open and close
@@ -319,7 +321,7 @@ class OpenAgent(Struct, frozen=True):
         names: Sequence[str] = (),
         protocol: Protocol | None = None,
         limits: Limits | None = None,
-    ) -> AsyncIterator[Episode]:
+    ) -> AsyncGenerator[Episode, None]:
         """Episodes in the order of their tasks; `names` are their ids, by default those of the tasks."""
         chosen = protocol or self.protocol
         jobs = [Job(chosen, task, name) for task, name in zip(tasks, names or [""] * len(tasks), strict=True)]

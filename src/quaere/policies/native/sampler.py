@@ -224,7 +224,7 @@ class NativeSampler:
             return True
 
     def _take_weights(self) -> bool:
-        """Let the engine forget what it made of earlier weights; False if that fails, to be tried again before a step."""
+        """Let the engine forget what it made of earlier weights; False if that fails: the next step waits for it."""
         if not self._has_new_weights:
             return True
         self._has_new_weights = False  # first: there may be newer ones while it forgets
