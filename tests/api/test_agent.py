@@ -253,3 +253,16 @@ def test_a_callback_that_fails_leaves_no_question_being_answered(says, attempts)
             agent.ask_many(["When?", "Who?"], progress=False, on_answer=fail)
         [left] = agent.run(list_tasks())
         assert "BackgroundLoop._serve" in left and caught.value
+
+
+def test_a_searcher_that_cannot_be_closed_leaves_no_model(says):
+    stopped = says(TURNS)
+    agent = quaere.Agent("a-model", search=lambda query: [SENTENCE])
+
+    async def fail():
+        raise OSError("the connection is gone")
+
+    agent.searcher.close = fail
+    with pytest.raises(OSError, match="gone"):
+        agent.close()
+    assert stopped == ["a-model"] and "closed" in repr(agent)

@@ -339,8 +339,10 @@ class OpenAgent(Struct, frozen=True):
 
     async def close(self) -> None:
         """Release the model and the searcher."""
-        await self.searcher.close()
-        await self.policy.stop()
+        try:
+            await self.searcher.close()
+        finally:
+            await self.policy.stop()
 
 
 async def open_agent(

@@ -192,8 +192,10 @@ class Recorder:
 
     async def close(self) -> None:
         """Close the searcher that is recorded, and the file."""
-        await self._inner.close()
-        self._file.close()
+        try:
+            await self._inner.close()
+        finally:
+            self._file.close()
 
     async def _begin(self) -> None:
         now = RecordInfo(self._place, await find_fingerprint(self._inner))
