@@ -321,12 +321,16 @@ class OpenAgent(Struct, frozen=True):
         names: Sequence[str] = (),
         protocol: Protocol | None = None,
         limits: Limits | None = None,
+        on_episode: Callable[[Episode], None] = lambda episode: None,
     ) -> AsyncGenerator[Episode, None]:
-        """Episodes in the order of their tasks; `names` are their ids, by default those of the tasks."""
+        """Episodes in the order of their tasks; `names` are their ids, by default those of the tasks.
+
+        `on_episode` is called with each episode as soon as it ends.
+        """
         chosen = protocol or self.protocol
         jobs = [Job(chosen, task, name) for task, name in zip(tasks, names or [""] * len(tasks), strict=True)]
         given = (self.policy, jobs, self.searcher, limits or self.limits)
-        how: dict[str, Any] = {"seed": self.seed, "concurrency": self.max_rows}
+        how: dict[str, Any] = {"seed": self.seed, "concurrency": self.max_rows, "on_episode": on_episode}
         attempts = self.attempts if all(isinstance(task, SolveTask) for task in tasks) else 1  # reports do not agree
         return run_voted(*given, attempts=attempts, params=self._params(), **how)
 
