@@ -138,3 +138,17 @@ def test_what_is_begun_while_it_closes_is_refused_or_ends():
     closing.join(30)
     assert not closing.is_alive()
     assert outcomes == ["refused"] or isinstance(outcomes[0]._result.exception(10), CancelledError)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_callback_may_end_the_program(error):
+    """What a task raises of these ends its event loop, and with it everything else that runs there."""
+
+    async def end():
+        raise error
+
+    with BackgroundLoop() as loop:
+        other = loop.start(asyncio.sleep(60))
+        with pytest.raises(error):
+            loop.run(end())
+        assert loop.run(double(1)) == 2 and not other._result.done()
