@@ -12,6 +12,7 @@ import pytest
 from preloaded import start_command
 from quaere.cli.main import main
 from quaere.errors import BadInput, SearchFailed, StaleIndex
+from quaere.search import index as index_module
 from quaere.search import index_build
 from quaere.search.index import STALE_CHECK, IndexSettings, open_index
 from quaere.search.index_build import build_index, update_index, wait_for_changes
@@ -246,3 +247,21 @@ def test_ctrl_c_ends_the_watching(folder, tmp_path):
         watcher.join()
         stderr.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "index"]
+
+
+def test_an_index_that_is_replaced_while_it_is_opened_is_not_called_damaged(folder, index, monkeypatch):
+    """The manifest was read of the old index, and its files are those of the new one."""
+    read, reads = index_module.read_manifest, []
+
+    def read_and_replace(path):
+        found = read(path)
+        reads.append(found.fingerprint)
+        if len(reads) == 1:
+            monkeypatch.setattr(index_module, "read_manifest", read)
+            (folder / "new.txt").write_text("An eel in a weir.")
+            update_index(path)
+        return found
+
+    monkeypatch.setattr(index_module, "read_manifest", read_and_replace)
+    opened = open_index(index.path, check_sources=False)
+    assert opened.fingerprint not in reads and opened.search(["eel"], 1)[0]
