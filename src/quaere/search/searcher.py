@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -175,7 +176,12 @@ class LocalSearcher:
         request = _Request([*queries], topk, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         self._start_calls()
-        hits = await request.hits
+        try:
+            hits = await request.hits
+        except asyncio.CancelledError:
+            with suppress(ValueError):  # it waits no longer; otherwise it would keep its place in the queue
+                self._waiting.remove(request)
+            raise
         for query, found in zip(queries, hits, strict=True):
             self._keep(query, topk, found)
         return hits
