@@ -139,6 +139,24 @@ def sync(path: Path) -> None:
         os.fsync(handle)
 
 
+def append_whole(handle: int, data: bytes, *, synced: bool = False) -> int:
+    """Append all of the data to an open file, or nothing; returns the offset of its first byte.
+
+    A full disk takes a part of it, and what is appended after a part cannot be read.
+    """
+    offset, written = os.fstat(handle).st_size, 0
+    try:
+        while written < len(data):
+            written += os.pwrite(handle, data[written:], offset + written)
+        if synced:
+            os.fsync(handle)
+    except BaseException:
+        with suppress(OSError):
+            os.ftruncate(handle, offset)
+        raise
+    return offset
+
+
 @contextmanager
 def explain_errors(path: Path) -> Iterator[None]:
     """Context manager that turns errors of the operating system while writing `path` into one-line `BadInput` errors.

@@ -227,3 +227,42 @@ def test_a_model_that_is_not_there_leaves_no_thread(index):
     with pytest.raises(quaere.QuaereError):
         quaere.Agent("a-model", "http://127.0.0.1:9")
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_callback_that_fails_leaves_no_question_being_answered(says, attempts):
+    says(TURNS)
+    asked = []
+
+    async def search(query):
+        asked.append(query)
+        if len(asked) > attempts:
+            await asyncio.Event().wait()
+        return [SENTENCE]
+
+    def fail(answer):
+        raise ZeroDivisionError
+
+    async def list_tasks():
+        return [str(task.get_coro()) for task in asyncio.all_tasks() - {asyncio.current_task()}]
+
+    with quaere.Agent("a-model", search=search, attempts=attempts) as agent:
+        with pytest.raises(
+            ZeroDivisionError
+        ) as caught:  # it is kept, as in a notebook, and with it what it went through
+            agent.ask_many(["When?", "Who?"], progress=False, on_answer=fail)
+        [left] = agent.run(list_tasks())
+        assert "BackgroundLoop._serve" in left and caught.value
+
+
+def test_a_searcher_that_cannot_be_closed_leaves_no_model(says):
+    stopped = says(TURNS)
+    agent = quaere.Agent("a-model", search=lambda query: [SENTENCE])
+
+    async def fail():
+        raise OSError("the connection is gone")
+
+    agent.searcher.close = fail
+    with pytest.raises(OSError, match="gone"):
+        agent.close()
+    assert stopped == ["a-model"] and "closed" in repr(agent)

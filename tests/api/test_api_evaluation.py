@@ -70,6 +70,7 @@ def test_evidence_is_judged_by_a_judge_whose_accuracy_is_measured_first(index, s
     [
         ("nowhere.jsonl", {}, "nowhere.jsonl"),
         ([], {}, "there is no question to evaluate: the list is empty"),
+        ([quaere.Question("q1", "Who?"), quaere.Question("q1", "When?")], {}, "two questions have the id q1"),
         (["When?"], {}, "a JSONL file or a list of Question"),
         ([ASKED, structs.replace(ASKED, id="q1-hidden")], {"hide_answers": True}, "there is a question q1-hidden"),
         ("questions.jsonl", {"judge": "string"}, "nothing to judge without evidence"),

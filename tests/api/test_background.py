@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import threading
+import time
 from concurrent.futures import CancelledError
 
 import pytest
@@ -114,3 +115,40 @@ def test_what_was_started_can_be_cancelled_from_anywhere():
         over.cancel()
         assert over.result() == 8
     started.cancel()  # its loop is closed
+
+
+def test_what_is_begun_while_it_closes_is_refused_or_ends():
+    """The loop's thread lives on for as long as something runs in a thread of the loop."""
+    loop, goes_on, outcomes = BackgroundLoop(), threading.Event(), []
+
+    async def leave_behind():
+        asyncio.get_running_loop().run_in_executor(None, goes_on.wait, 30)
+
+    loop.run(leave_behind())
+    closing = threading.Thread(target=loop.close)
+    closing.start()
+    while loop._loop.is_running() and not loop._stopped.is_set():
+        time.sleep(0.001)
+    time.sleep(0.05)  # it waits for the thread now
+    try:
+        outcomes.append(loop.start(asyncio.sleep(60)))
+    except BadInput:
+        outcomes.append("refused")
+    goes_on.set()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert outcomes == ["refused"] or isinstance(outcomes[0]._result.exception(10), CancelledError)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_callback_may_end_the_program(error):
+    """What a task raises of these ends its event loop, and with it everything else that runs there."""
+
+    async def end():
+        raise error
+
+    with BackgroundLoop() as loop:
+        other = loop.start(asyncio.sleep(60))
+        with pytest.raises(error):
+            loop.run(end())
+        assert loop.run(double(1)) == 2 and not other._result.done()

@@ -6,6 +6,7 @@ import tiny
 from backups import EverySession
 from quaere.api.report import open_reader
 from quaere.chat.renderer import Renderer
+from quaere.errors import SamplingFailed
 from quaere.evaluation.judges.corruptions import PARAPHRASES
 from quaere.evaluation.judges.probes import make_probes
 from quaere.rollout.policy import TokenPolicy
@@ -45,3 +46,16 @@ async def test_a_model_that_finds_them_decides(says):
 async def test_rules_are_not_tested_again():
     notes = []
     assert (await open_reader("checks", notes.append)).name == "checks" and notes == []
+
+
+async def test_a_judge_that_cannot_be_tested_is_stopped(says, monkeypatch):
+    says(EverySession([SamplingFailed("the endpoint is down")]))
+    stopped = []
+
+    async def stop(self):
+        stopped.append(self.name)
+
+    monkeypatch.setattr(ScriptedSampler, "stop", stop, raising=False)
+    with pytest.raises(SamplingFailed, match="down"):
+        await open_reader("model:away", lambda line: None)
+    assert stopped == ["scripted"]

@@ -87,3 +87,21 @@ def test_what_is_no_list_of_passages_is_refused(found):
 def test_what_is_no_function_is_refused():
     with pytest.raises(BadInput, match="must be a function, not str"):
         FunctionSearcher("notes-index")
+
+
+@pytest.mark.parametrize("error", [StopIteration("no first result"), StopAsyncIteration()])
+def test_a_function_that_takes_the_next_of_nothing_fails_its_search(error):
+    """`next()` of nothing raises what a future cannot hold: without care, its search would never end."""
+
+    def fail(query):
+        raise error
+
+    async def run():
+        searcher = FunctionSearcher(fail)
+        try:
+            return await asyncio.wait_for(searcher.search(["q"], 3), 10)
+        finally:
+            await searcher.close()
+
+    with pytest.warns(UserWarning, match="failed"), pytest.raises(SearchFailed, match="Stop"):
+        asyncio.run(run())

@@ -241,3 +241,15 @@ def test_a_resumed_run_writes_to_the_writers_that_it_began_with(stopped, trained
     resume(stopped, on_note=notes.append)
     assert len(trained) == 1
     assert notes[1].startswith("nothing is written to wandb, to which the run began to write")
+
+
+def test_a_run_that_cannot_be_written_is_let_go_of(stopped, monkeypatch):
+    def refuse(store, text):
+        raise BadInput("cannot write to the run: No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "replace_config", refuse)
+        with pytest.raises(BadInput, match="No space left") as caught:  # it is kept, as in a notebook
+            open_stopped(stopped, ConfigOptions(assignments=("solver.steps=9",)), force=True)
+    open_stopped(stopped, ConfigOptions()).store.close()
+    assert caught.value

@@ -8,13 +8,25 @@ import os
 import signal
 import sys
 import threading
+from argparse import Namespace
 from importlib import import_module
 
 import pytest
 
+import tiny
+from backups import call
 from preloaded import start
+from quaere.api.agent import OpenAgent
+from quaere.chat.renderer import Renderer
 from quaere.cli import ask, terminal
 from quaere.cli.main import main
+from quaere.dialects.notes import Notes
+from quaere.dialects.tool_call import ToolCallSolver
+from quaere.records import Question
+from quaere.rollout.episode import Limits
+from quaere.rollout.policy import TokenPolicy
+from quaere.runs import Run
+from scripted import ScriptedSampler
 
 
 def never(*args, **options):
@@ -132,3 +144,33 @@ def press(times, target, *args):
     assert process.exitcode == 130
     assert "Traceback" not in said
     return said
+
+
+async def test_answers_that_are_finished_are_stored_although_an_earlier_question_is_not(tmp_path):
+    """The rest is stored in the order of the questions, and so with the first of them."""
+
+    class Held(tiny.ListSearcher):
+        async def search(self, queries, topk):
+            if self.queries:
+                await asyncio.Event().wait()
+            return await super().search(queries, topk)
+
+    tokenizer = tiny.tokenizer()
+    scripts = {"slow": [call("a"), call("b"), "<answer>Oss</answer>"], "quick": ["<answer>Venn</answer>"]}
+    ended = asyncio.Event()
+
+    class Policy(TokenPolicy):
+        def close(self, session):
+            super().close(session)
+            ended.set()
+
+    policy = Policy(ScriptedSampler(tokenizer, scripts), Renderer(tokenizer))
+    agent = OpenAgent(policy, Held(), ToolCallSolver(), Limits(), Notes(), 0.0)
+    questions = [Question(name, "Who?", answers=("Venn",)) for name in scripts]
+    with Run.start(tmp_path, "ask") as stored:
+        asking = asyncio.create_task(ask._ask_many(Namespace(json=True), questions, agent, stored))
+        await ended.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert [(row.id, row.answer) for row in stored.index()] == [("quick", "Venn")]

@@ -10,7 +10,8 @@ from engines import MODEL, TOKENIZER, make_model
 
 from quaere.errors import SamplingFailed
 from quaere.policies.native.engine import Engine
-from quaere.policies.native.sampler import NativeSampler
+from quaere.policies.native.sampler import NativeSampler, _settle
+from quaere.policies.native.weights import use_int8
 from quaere.policies.sampler import SamplingParams
 
 
@@ -260,16 +261,73 @@ async def test_stopping_fails_scores_that_wait_for_a_step(monkeypatch):
         await asyncio.wait_for(second, 10)
 
 
-async def test_a_failure_to_forget_ends_no_thread(monkeypatch):
-    async with make_sampler() as sampler:
-        await sampler.sample("a", [1, 2, 3], SamplingParams(max_tokens=2))
+@pytest.mark.parametrize("asks", ["sample", "score"])
+async def test_new_weights_that_could_not_be_taken_are_taken_before_anything_else(monkeypatch, asks):
+    model, prompt = use_int8(make_model()), [1, 2, 3]
+    engine = Engine(model, TOKENIZER.decode, quick=True)
+    async with NativeSampler(engine, name="tiny") as sampler:
 
-        def fail():
-            raise RuntimeError("no memory")
+        async def ask():
+            if asks == "score":
+                return (await sampler.score_many([prompt]))[0]
+            return list((await sampler.sample("a", prompt, SamplingParams(max_tokens=4))).logprobs)
 
-        monkeypatch.setattr(sampler.engine, "forget", fail)
+        before, prepare, calls = await ask(), engine._prepare, []
+
+        def fail_once():
+            calls.append("prepare")
+            if len(calls) == 1:
+                raise RuntimeError("no memory")
+            prepare()
+
+        monkeypatch.setattr(engine, "_prepare", fail_once)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(1.3)
         sampler.weights_changed()
-        assert len((await asyncio.wait_for(sampler.score_many([[1, 2]]), 10))[0]) == 2
+        with pytest.raises(SamplingFailed, match="no memory"):
+            await asyncio.wait_for(ask(), 10)
+        after = await asyncio.wait_for(ask(), 10)
+    async with NativeSampler(Engine(model, TOKENIZER.decode, quick=True), name="tiny") as sampler:
+        assert after == await ask() != before
+    assert len(calls) == 2
+
+
+async def test_an_engine_that_cannot_go_on_leaves_nobody_waiting(monkeypatch):
+    sampler, entered, goes_on = make_sampler(), threading.Event(), threading.Event()
+
+    def step():
+        entered.set()
+        goes_on.wait(10)
+        raise RuntimeError("the device is lost")
+
+    def reset():
+        raise RuntimeError("the device is still lost")
+
+    monkeypatch.setattr(sampler.engine, "step", step)
+    monkeypatch.setattr(sampler.engine, "reset", reset)
+    in_flight = asyncio.create_task(sampler.sample("a", [1, 2, 3], SamplingParams(max_tokens=2)))
+    await asyncio.to_thread(entered.wait, 10)
+    waiting = [
+        asyncio.create_task(sampler.sample("b", [1, 2, 3], SamplingParams(max_tokens=2))),
+        asyncio.create_task(sampler.score_many([[3, 4]])),
+    ]
+    await asyncio.sleep(0)
+    goes_on.set()
+    for task in (in_flight, *waiting):
+        with pytest.raises(SamplingFailed, match="lost"):
+            await asyncio.wait_for(task, 10)
+    with pytest.raises(SamplingFailed, match="lost"):
+        await asyncio.wait_for(sampler.sample("c", [1, 2, 3], SamplingParams(max_tokens=2)), 10)
+    await sampler.stop()
+
+
+def test_a_loop_that_closes_before_it_is_told_ends_no_thread(monkeypatch):
+    loop = asyncio.new_event_loop()
+    future = loop.create_future()
+    loop.close()
+    monkeypatch.setattr(loop, "is_closed", lambda: False)  # as it was when it was asked
+    _settle(future, 1)
 
 
 async def test_a_stopped_sampler_says_so():

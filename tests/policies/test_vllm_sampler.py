@@ -289,3 +289,14 @@ def test_a_connection_that_breaks_is_tried_again(served, sampler, monkeypatch):
         return await waiting
 
     assert len(playing(sampler, play).token_ids) == CASES[0].max_tokens
+
+
+def test_an_answer_that_cannot_be_unpacked_stops_the_training_in_one_line(tmp_path):
+    async def damage(request):
+        return Response(b"no gzip", headers={"content-encoding": "gzip"})
+
+    routes = [Route("/v1/completions", damage, methods=["POST"]), Route("/v1/models", damage)]
+    with serve_routes(routes) as url:
+        sampler = VllmSampler(VllmServer(url), "base", TOKENIZER.decode, folder=tmp_path)
+        with pytest.raises(TrainingStopped, match="cannot be read"):
+            playing(sampler, lambda sampler: sampler.sample("e1", PROMPT, SamplingParams(max_tokens=2)))

@@ -64,3 +64,20 @@ async def test_who_stops_early_leaves_nothing_running():
 async def test_two_episodes_of_one_name_are_refused():
     with pytest.raises(ValueError, match="must have different ids"):
         await anext(run_many(policy(), jobs(["quick", "quick"]), tiny.ListSearcher(), LIMITS))
+
+
+async def test_episodes_that_are_cancelled_before_they_begin_leave_no_session():
+    """A lockstep sampler would wait for them forever."""
+    tokenizer = tiny.tokenizer()
+    sampler = ScriptedSampler(tokenizer, SCRIPTS)
+    sampler.lockstep = True
+    asked = TokenPolicy(sampler, Renderer(tokenizer))
+
+    async def play():
+        return [one async for one in run_many(asked, jobs(), tiny.ListSearcher(), LIMITS)]
+
+    playing = asyncio.create_task(play())
+    asyncio.get_running_loop().call_soon(playing.cancel)  # after it has opened its sessions, before they begin
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert not sampler.sessions

@@ -1,5 +1,6 @@
 """Several attempts at a question: which of them is returned, with which agreement, and when it is told of."""
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -132,3 +133,15 @@ async def test_a_single_attempt_is_an_episode_as_ever():
     )
     (found,) = [one async for one in played]
     assert found.id == "quick" and found.agreement is None
+
+
+async def test_who_stops_early_leaves_no_attempt_running():
+    async def never():
+        await asyncio.Event().wait()
+
+    taught, how = policy(SCRIPTS), {"params": SamplingParams(temperature=0.0), "attempts": 2}
+    played = run_voted(taught, jobs("quick", "slow"), tiny.ListSearcher(pause=never), LIMITS, **how)
+    assert (await anext(played)).id == "quick"
+    await played.aclose()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert not taught.sampler.sessions

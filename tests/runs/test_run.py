@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -360,6 +361,38 @@ def test_a_row_that_cannot_be_committed_leaves_no_frame(tmp_path: Path, make_epi
             other.execute("DROP TRIGGER refuse")
         run.add_episode(make_episode("b"))
         assert [episode.id for episode in run.episodes()] == ["a", "b"]
+
+
+def test_a_shard_that_cannot_be_begun_is_begun_by_the_next_append(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource", reason="limits on open files exist on POSIX only")
+    writer = ShardWriter(tmp_path / "episodes", {}, shard_bytes=1)
+    first = writer.append([b"{}"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            writer.append([b"[]"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    second = writer.append([b"[]"])
+    writer.close()
+    assert (second.shard, second.offset) == (1, 0)
+    assert [read_frame(tmp_path / "episodes", frame) for frame in (first, second)] == [[b"{}"], [b"[]"]]
+
+
+def test_an_interrupted_append_leaves_no_torn_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = ShardWriter(tmp_path / "episodes", {})
+    with monkeypatch.context() as patch:
+
+        def interrupt(handle: int) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr("quaere.runs.run.os", SimpleNamespace(**vars(os) | {"fsync": interrupt}))
+        with pytest.raises(KeyboardInterrupt):
+            writer.append([b"{}"])
+    frame = writer.append([b"[]"])
+    writer.close()
+    assert read_frame(tmp_path / "episodes", frame) == [b"[]"]
 
 
 def test_a_full_disk_leaves_no_torn_frame(tmp_path: Path) -> None:

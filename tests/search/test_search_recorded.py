@@ -362,3 +362,25 @@ asyncio.run(run())
     ended = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", script], env=os.environ)
     assert ended.returncode == -9
     assert await search(f"replay:{record}", QUERIES[:3]) == index.search(QUERIES[:3], 2)
+
+
+async def test_a_full_disk_leaves_no_torn_search_in_a_record(tmp_path):
+    """What is recorded after it would make the whole file unreadable."""
+    resource = pytest.importorskip("resource", reason="limits on file size exist on POSIX only")
+    path = tmp_path / "r.warc.gz"
+    searcher = Recorder(path, "listed", lambda: Listed([os.urandom(40_000).hex()]))
+    await searcher.search(["first"], 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 9000, hard))
+    try:
+        with pytest.raises(BadInput, match="cannot write"):
+            await searcher.search(["second"], 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (third,) = await searcher.search(["third"], 1)
+    await searcher.close()
+    replayed = Replayer(path)
+    assert (await replayed.search(["first"], 0), await replayed.search(["third"], 1)) == ([[]], [third])
+    with pytest.raises(BadInput, match="no search for 'second'"):
+        await replayed.search(["second"], 1)
+    await replayed.close()

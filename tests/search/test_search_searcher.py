@@ -176,3 +176,32 @@ async def test_by_default_nothing_is_remembered_and_a_failure_never_is(index, he
             await searcher.search(["Oss"], 1)
     assert (await searcher.search(["Oss"], 1))[0]
     await searcher.close()
+
+
+async def test_an_engine_that_takes_the_next_of_nothing_fails_its_search(index):
+    """No future can hold what `next()` of nothing raises: without care, the search would never end."""
+
+    class Empty:
+        def search(self, queries, topk):
+            return [next(iter(()))]
+
+    index._engine = Empty()
+    searcher = LocalSearcher(index)
+    with pytest.raises(SearchFailed, match="StopIteration"):
+        await asyncio.wait_for(searcher.search(["Oss"], 2), 10)
+    await searcher.close()
+
+
+async def test_a_search_that_was_given_up_takes_no_place_in_the_queue(index, held):
+    searcher = LocalSearcher(index, max_concurrent=1, max_waiting=1)
+    running = asyncio.create_task(searcher.search(["Oss"], 2))
+    given_up = asyncio.create_task(searcher.search(["Korrin"], 2))
+    await settle()
+    given_up.cancel()
+    await settle()
+    waiting = asyncio.create_task(searcher.search(["lamp"], 2))
+    await settle()
+    held.gate.set()
+    assert len(await running) == len(await waiting) == 1
+    await searcher.close()
+    assert held.calls == [["Oss"], ["lamp"]]

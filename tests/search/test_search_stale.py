@@ -11,7 +11,8 @@ import pytest
 
 from preloaded import start_command
 from quaere.cli.main import main
-from quaere.errors import BadInput, StaleIndex
+from quaere.errors import BadInput, SearchFailed, StaleIndex
+from quaere.search import index as index_module
 from quaere.search import index_build
 from quaere.search.index import STALE_CHECK, IndexSettings, open_index
 from quaere.search.index_build import build_index, update_index, wait_for_changes
@@ -215,6 +216,24 @@ def test_watch_updates_and_survives_a_broken_file(folder, tmp_path, polls, capsy
     assert "z.jsonl, line 1" in failed and failed.endswith("the index stays as it was")
 
 
+def test_watch_survives_a_server_of_embeddings_that_is_away(folder, index, polls, capsys, monkeypatch):
+    update, calls = index_build.update_index, []
+
+    def fail_at_the_second(*given, **options):
+        calls.append(given)
+        if len(calls) == 2:
+            raise SearchFailed("the embedder cannot be reached", kind="unreachable")
+        return update(*given, **options)
+
+    monkeypatch.setattr(index_build, "update_index", fail_at_the_second)
+    rows = folder / "new.txt"
+    polls += [lambda: rows.write_text("an eel"), None, None, lambda: rows.write_text("an eel, a weir"), None, None]
+    assert main(["index", "--update", str(index.path), "--watch", "--json"]) == 0
+    said = capsys.readouterr()
+    assert [json.loads(line)["num_documents"] for line in said.out.splitlines()] == [3, 4] and len(calls) == 3
+    assert "cannot be reached; the index stays as it was" in said.err
+
+
 def test_ctrl_c_ends_the_watching(folder, tmp_path):
     watcher, stderr = start_command("index", folder, "--out", tmp_path / "index", "--watch")
     try:
@@ -228,3 +247,21 @@ def test_ctrl_c_ends_the_watching(folder, tmp_path):
         watcher.join()
         stderr.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "index"]
+
+
+def test_an_index_that_is_replaced_while_it_is_opened_is_not_called_damaged(folder, index, monkeypatch):
+    """The manifest was read of the old index, and its files are those of the new one."""
+    read, reads = index_module.read_manifest, []
+
+    def read_and_replace(path):
+        found = read(path)
+        reads.append(found.fingerprint)
+        if len(reads) == 1:
+            monkeypatch.setattr(index_module, "read_manifest", read)
+            (folder / "new.txt").write_text("An eel in a weir.")
+            update_index(path)
+        return found
+
+    monkeypatch.setattr(index_module, "read_manifest", read_and_replace)
+    opened = open_index(index.path, check_sources=False)
+    assert opened.fingerprint not in reads and opened.search(["eel"], 1)[0]

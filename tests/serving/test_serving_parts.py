@@ -1,4 +1,7 @@
-"""What an answer shows while it grows, over any tokens at all."""
+"""What an answer shows while it grows, over any tokens at all; and streams for which there is no room."""
+
+import asyncio
+import json
 
 import pytest
 from hypothesis import example, given
@@ -6,8 +9,10 @@ from hypothesis import strategies as st
 
 from quaere.chat.markup import SEARCH
 from quaere.policies.sampler import Sampled, SamplingParams
+from quaere.serving.model.app import Service
 from quaere.serving.model.generation import Prompt, Writer
-from quaere.serving.model.wire import ChatRequest, Refused
+from quaere.serving.model.replies import ChatForm
+from quaere.serving.model.wire import ChatRequest, Refused, read_body
 from served import make_policy
 
 POLICY = make_policy()
@@ -61,3 +66,21 @@ def test_a_prompt_leaves_the_rest_of_the_context_to_the_answer():
     assert WRITER.params_for(Prompt((1,) * (context - 3)), request, seed=0).max_tokens == 3
     with pytest.raises(Refused, match=f"the prompt has {context} tokens; this model takes {context - 1}"):
         WRITER.params_for(Prompt((1,) * context), request, seed=0)
+
+
+async def test_streams_that_are_let_in_together_are_told_if_there_is_no_room_for_all():
+    """The status is sent before a stream begins, so there it is too late for a 429."""
+    service = Service(name="tiny", policy=make_policy(max_rows=1), max_waiting=0)
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "stream": True}
+    request = read_body(json.dumps(body).encode(), ChatRequest)
+    prompt = service._prompter.of_chat(request)
+    replies = [await service._answer(None, request, [prompt], ChatForm("tiny", False)) for _ in range(2)]
+
+    async def read(reply):
+        return [event.decode() async for event in reply.body_iterator]
+
+    first, second = await asyncio.gather(*map(read, replies))
+    assert first[-1] == second[-1] == "data: [DONE]\n\n"
+    assert "rate_limit_error" in second[0] and not any("error" in event for event in first)
+    assert service._writer._num_active == 0
+    await service.policy.stop()

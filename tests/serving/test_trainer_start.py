@@ -2,8 +2,10 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -155,3 +157,31 @@ def test_an_engine_is_spread_over_all_gpus(backend, gpus, spread):
         spread |= {"max_lora_adapters": 16, "max_lora_rank": 32}
         spread |= {"train_micro_batch_size": 8, "sample_max_num_sequences": 32}
     assert config == spread
+
+
+@pytest.mark.parametrize("lacks", ["room", "ps"])
+def test_a_server_that_cannot_be_recorded_is_ended(uv, model, monkeypatch, lacks, tmp_path):
+    """Nobody would find it again: it would keep its memory until the machine is switched off."""
+    started = []
+
+    def start(command, **options):
+        started.append(subprocess.Popen(command, **options))
+        return started[-1]
+
+    def refuse(path, content):
+        raise BadInput(f"cannot write {path}: No space left on device")
+
+    uv("serves")
+    prepare_environment(Path(os.environ["QUAERE_TRAINERS"]), "jax", 0, print)
+    monkeypatch.setattr(trainer_server, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": start}))
+    if lacks == "room":
+        monkeypatch.setattr(trainer_server, "write_file", refuse)
+    else:
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(BadInput, match="No space left" if lacks == "room" else "ps, which is not installed"):
+        start_trainer(model, TrainerOptions(), lambda line: None)
+    try:
+        assert len(started) == 1 and list_trainers() == []
+        started[0].wait(30)
+    finally:
+        started[0].kill()

@@ -87,6 +87,23 @@ def test_roles_continue_from_the_states_of_the_checkpoint(restored, tmp_path):
     }
 
 
+def test_a_damaged_checkpoint_that_was_set_aside_does_not_stop_the_run(tmp_path):
+    """Its state cannot be read, so it names none; a run resumes from the one before it, and saves further ones."""
+    actors = open_actors(states := set())
+    for step in range(2):
+        checkpoint(actors, tmp_path, step)
+        actors.weights_changed("solver")
+    (tmp_path / "step-1").rename(tmp_path / "step-1.damaged")
+    (tmp_path / "step-1.damaged" / "solver" / remote_actors.STATE_FILE).write_bytes(b'{"path": "tink')
+    actors = open_actors(states)
+    actors.load(tmp_path / "step-0")
+    actors.weights_changed("solver")
+    checkpoint(actors, tmp_path, 1)
+    shutil.rmtree(tmp_path / "step-0" / "solver")
+    with pytest.raises(BadInput, match="was not written by a trainer"):
+        actors.load(tmp_path / "step-0")
+
+
 @pytest.fixture
 def there(monkeypatch, tmp_path):
     """A server with one base model, and the clients that samplers were given."""

@@ -1,13 +1,17 @@
 """Kept questions are checked again after their documents have changed."""
 
 import asyncio
+import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reading_endpoint import ANSWERS, MISSING, PAGES, Reader, make_index, write
 
+from quaere.api.background import Interrupted
+from quaere.api.checked_questions import recheck_questions
 from quaere.records import Evidence
+from quaere.rollout import policy
 from quaere.rollout.policy import ChatPolicy
 from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings
 from quaere.warmup.documents.checks import UNREAD, Examiner, Lines
@@ -116,3 +120,24 @@ def test_evidence_is_found_at_the_nearest_place(before, after, start):
     (span,) = found.checked[0].evidence
     places = [at for at in range(len(text)) if text[at : at + 2] == "ab"]
     assert text[span.start : span.end] == "ab" and abs(span.start - start) == min(abs(at - start) for at in places)
+
+
+def test_the_work_ends_when_its_caller_was_interrupted(questions, tmp_path, monkeypatch):
+    pages = {name: f"A new first line. {text}" for name, text in PAGES.items()}
+    make_index(tmp_path, pages.items(), list(pages))
+    reader, asked = Reader(), threading.Event()
+    reply = reader.reply
+
+    async def note(messages, params):
+        asked.set()
+        return await reply(messages, params)
+
+    def check():
+        if asked.is_set():
+            raise Interrupted
+
+    monkeypatch.setattr(reader, "reply", note)
+    monkeypatch.setattr(policy, "open_policy", lambda model, **engine: ChatPolicy(reader))
+    how = {"model": "reader", "index": tmp_path / "index", "settings": WriterSettings(topk=2), "device": "cpu"}
+    with pytest.raises(Interrupted):
+        recheck_questions(questions, set(IDS), **how, note=lambda line: None, check=check)

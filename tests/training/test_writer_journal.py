@@ -17,7 +17,7 @@ from quaere.errors import BadInput
 from quaere.rollout import policy
 from quaere.rollout.policy import ChatPolicy
 from quaere.warmup.documents import writer
-from quaere.warmup.documents.checked_question import Batch, Journal, WriterSettings
+from quaere.warmup.documents.checked_question import Batch, Dropped, Journal, WriterSettings
 from quaere.warmup.documents.writer import write_questions
 
 
@@ -243,3 +243,22 @@ def test_a_command_that_is_killed_again_and_again_ends_like_one_that_was_not(ser
     if not out.exists():
         assert start(words) == 0
     assert out.read_bytes() == expected
+
+
+def test_a_full_disk_leaves_no_torn_batch_in_the_journal(tmp_path):
+    """Another batch that ends after it would make all of the journal unreadable."""
+    resource = pytest.importorskip("resource", reason="limits on file size exist on POSIX only")
+    path = tmp_path / "journal"
+    journal = Journal(path, {})
+    journal.add(Batch(0, [], []))
+    large = Batch(1, [], [Dropped("d", "q" * 9000, "Venn", "is unclear")])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5000, hard))
+    try:
+        with pytest.raises(BadInput, match="cannot write"):
+            journal.add(large)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(journal.batches) == [0]
+    journal.add(Batch(2, [], []))
+    assert list(Journal(path, {}).batches) == [0, 2]

@@ -199,3 +199,14 @@ def test_an_answer_of_low_confidence_is_an_abstention(index):
         record = ask_and_wait(queue, "without proof")
     assert (record.state, record.answer) == ("abstained", "")
     assert record.problem.endswith("(it has an answer, with a confidence of 0.37, below 0.5)")
+
+
+def test_a_record_that_is_no_unicode_does_not_end_the_queue(index, tmp_path, monkeypatch):
+    """As a passage of a search function may have it, read from a file with names of other bytes."""
+    with open_queue(index, history=AskHistory(tmp_path / "asked.jsonl")) as queue:
+        with monkeypatch.context() as patch:
+            patch.setattr(ask_queue, "describe_answer", lambda *given: {"state": "answered", "answer": "\udcff"})
+            first = ask_and_wait(queue, "When did we move the backups?")
+        second = ask_and_wait(queue, "When did we move the backups?")
+        assert (first.answer, second.state) == ("\udcff", "answered") and "cannot be written" in queue.history.said
+    assert len((tmp_path / "asked.jsonl").read_text().splitlines()) == 1

@@ -1,5 +1,6 @@
 """Pages are told when their run was written to."""
 
+import sys
 import threading
 import time
 
@@ -8,6 +9,7 @@ import pytest
 
 from quaere.runs import Run
 from quaere.viewer import run_folder
+from quaere.viewer.run_folder import Kept
 from viewing import log_step, serve_view, write_run
 
 
@@ -89,3 +91,27 @@ def test_there_is_a_limit_to_open_streams(tmp_path, monkeypatch):
                     return
             time.sleep(0.05)
         pytest.fail("a stream that was closed still counts")
+
+
+def test_pages_that_are_read_at_once_share_what_is_kept():
+    """Each page is made in a thread of its own."""
+    kept, faults, every_s = Kept(2), [], sys.getswitchinterval()
+
+    def read(number):
+        try:
+            for turn in range(3000):
+                key = f"k{(7 * turn + number) % 9}"
+                assert kept.get(key, 0, lambda key=key: key) == key
+        except Exception as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(8)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(every_s)
+    assert not faults

@@ -7,8 +7,8 @@ with Agent("smollm2-135m", Index.open("notes-index")) as agent:
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import aclosing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
@@ -182,11 +182,13 @@ class Agent(Closing):
         batch = self.new_id("ask")
         tasks = {f"{batch}-{number}": SolveTask(question) for number, question in enumerate(questions)}
         answers: list[Answer] = []
-        with show_progress("answering", len(tasks), progress) as advance:
-            async for episode in self.opened.play_many([*tasks.values()], names=[*tasks]):
-                answers.append(self.opened.read(episode))
-                on_answer(answers[-1])
-                advance("")
+        played = self.opened.play_many([*tasks.values()], names=[*tasks])
+        async with aclosing(played) as episodes:  # an error of a callback ends the other episodes
+            with show_progress("answering", len(tasks), progress) as advance:
+                async for episode in episodes:
+                    answers.append(self.opened.read(episode))
+                    on_answer(answers[-1])
+                    advance("")
         return answers
 
     # ---------------------------------------------------------------------------------------------- open and close
@@ -319,12 +321,16 @@ class OpenAgent(Struct, frozen=True):
         names: Sequence[str] = (),
         protocol: Protocol | None = None,
         limits: Limits | None = None,
-    ) -> AsyncIterator[Episode]:
-        """Episodes in the order of their tasks; `names` are their ids, by default those of the tasks."""
+        on_episode: Callable[[Episode], None] = lambda episode: None,
+    ) -> AsyncGenerator[Episode, None]:
+        """Episodes in the order of their tasks; `names` are their ids, by default those of the tasks.
+
+        `on_episode` is called with each episode as soon as it ends.
+        """
         chosen = protocol or self.protocol
         jobs = [Job(chosen, task, name) for task, name in zip(tasks, names or [""] * len(tasks), strict=True)]
         given = (self.policy, jobs, self.searcher, limits or self.limits)
-        how: dict[str, Any] = {"seed": self.seed, "concurrency": self.max_rows}
+        how: dict[str, Any] = {"seed": self.seed, "concurrency": self.max_rows, "on_episode": on_episode}
         attempts = self.attempts if all(isinstance(task, SolveTask) for task in tasks) else 1  # reports do not agree
         return run_voted(*given, attempts=attempts, params=self._params(), **how)
 
@@ -337,8 +343,10 @@ class OpenAgent(Struct, frozen=True):
 
     async def close(self) -> None:
         """Release the model and the searcher."""
-        await self.searcher.close()
-        await self.policy.stop()
+        try:
+            await self.searcher.close()
+        finally:
+            await self.policy.stop()
 
 
 async def open_agent(

@@ -52,7 +52,7 @@ class BackgroundLoop(Closing):
 
     def __init__(self, name: str = "quaere") -> None:
         set_library_defaults()
-        started = threading.Event()
+        started, self._lock, self._is_closing = threading.Event(), threading.Lock(), False
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), name=name, daemon=True)
         self._thread.start()
         started.wait()
@@ -80,17 +80,21 @@ class BackgroundLoop(Closing):
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Started[T]:
         """Begin a coroutine and return at once."""
-        if threading.current_thread() is self._thread or self.is_closed:
-            coroutine.close()
+        with self._lock:  # what comes to the loop after its end would never be begun, and its result never come
             # Waiting in the loop's own thread for the loop would never end.
-            raise BadInput("this cannot be called from a callback of the same agent or run, nor after it was closed")
-        return Started(self._loop, coroutine)
+            if threading.current_thread() is not self._thread and not self._is_closing and not self.is_closed:
+                return Started(self._loop, coroutine)
+        coroutine.close()
+        raise BadInput("this cannot be called from a callback of the same agent or run, nor after it was closed")
 
     def close(self) -> None:
         """Cancel what is still running, and end the thread; a second call does nothing."""
-        if not self.is_closed:
-            self._loop.call_soon_threadsafe(self._stopped.set)
-            self._thread.join()
+        with self._lock:
+            if not self._is_closing:
+                with suppress(RuntimeError):  # it has ended by itself
+                    self._loop.call_soon_threadsafe(self._stopped.set)
+            self._is_closing = True
+        self._thread.join()
 
 
 class Started(Generic[T]):
@@ -103,7 +107,8 @@ class Started(Generic[T]):
         loop.call_soon_threadsafe(self._begin, coroutine)
 
     def _begin(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._task = self._loop.create_task(coroutine)
+        self._task = self._loop.create_task(_keep_ending(coroutine))
+        self._task.add_done_callback(lambda task: coroutine.close())  # if it was cancelled before it began
         self._task.add_done_callback(lambda task: _hand_over(task, self._result))
 
     def result(self) -> T:
@@ -122,6 +127,17 @@ class Started(Generic[T]):
     def _cancel(self) -> None:
         assert self._task is not None  # `_begin` was put into the loop before
         self._task.cancel()
+
+
+class _Ending(Exception):
+    """A KeyboardInterrupt or SystemExit, its `__cause__`: raised by a task, it would end the event loop."""
+
+
+async def _keep_ending(coroutine: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await coroutine
+    except (KeyboardInterrupt, SystemExit) as error:  # of a callback, or of a training that was asked to stop
+        raise _Ending from error
 
 
 class Interrupted(Exception):
@@ -154,6 +170,6 @@ def _hand_over(task: asyncio.Task[T], result: Future[T]) -> None:
     if task.cancelled():
         result.set_exception(CancelledError())
     elif error := task.exception():
-        result.set_exception(error)
+        result.set_exception((isinstance(error, _Ending) and error.__cause__) or error)
     else:
         result.set_result(task.result())

@@ -133,8 +133,12 @@ def recheck_questions(
     device: Literal["auto", "cpu", "cuda"],
     note: Callable[[str], None],
     exact: bool = False,
+    check: Callable[[], None] = lambda: None,
 ) -> Rechecked:
-    """Check the questions about touched documents again; the model is loaded only if some still have their evidence."""
+    """Check the questions about touched documents again; the model is loaded only if some still have their evidence.
+
+    `check` is called now and then; what it raises ends the work.
+    """
     from quaere.search.index import open_index
     from quaere.warmup.documents.stale_questions import locate_evidence
 
@@ -143,16 +147,19 @@ def recheck_questions(
     if not located.checked:
         return located
     note(f"loading {model}, to read {len(located.checked)} questions again")
-    return asyncio.run(_reread(located, opened, settings, partial(_load, model, settings, device, exact)))
+    check()
+    return asyncio.run(_reread(located, opened, settings, partial(_load, model, settings, device, exact), check))
 
 
-async def _reread(located: Rechecked, index: Index, settings: WriterSettings, load: Callable[[], Policy]) -> Rechecked:
+async def _reread(
+    located: Rechecked, index: Index, settings: WriterSettings, load: Callable[[], Policy], check: Callable[[], None]
+) -> Rechecked:
     from quaere.warmup.documents.checks import Examiner, Lines
     from quaere.warmup.documents.stale_questions import reread
 
     policy = load()
     try:
-        lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
+        lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency, check=check)
         return await reread(located, Examiner(lines, index, settings))
     finally:
         await policy.stop()

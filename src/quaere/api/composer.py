@@ -152,9 +152,11 @@ class Composer(Struct, frozen=True):
 
     async def close(self) -> None:
         """Release what is searched, and the model that joins sentences."""
-        await self.searcher.close()
-        if self.joiner:
-            await self.joiner.stop()
+        try:
+            await self.searcher.close()
+        finally:
+            if self.joiner:
+                await self.joiner.stop()
 
 
 class _Section(Struct):

@@ -7,6 +7,7 @@ result.score.exact_match -> Interval(mean=0.31, low=0.27, high=0.35, num=500)
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
@@ -93,6 +94,10 @@ def evaluate(
     if not all(isinstance(question, Question) for question in asked):
         hint = 'quaere.Question("q1", "Who built it?", answers=("Venn",))'
         raise BadInput("evaluate takes a JSONL file or a list of Question", hint=hint)
+    [(twice, num)] = Counter(question.id for question in asked).most_common(1)
+    if num > 1:
+        said = f"two questions have the id {twice}"
+        raise BadInput(said, hint="give each an id of its own: their answers are kept apart by it")
     asked = keep_whole_gold(asked, gold_sets)
     if hide_answers and isinstance(agent.searcher, NoSearcher):
         raise BadInput("hide_answers leaves out passages, and a closed-book agent is shown none")

@@ -310,10 +310,14 @@ def open_stopped(path: Path, options: ConfigOptions, *, writers: Sequence[str] =
     """Open a training run to go on with it, and store its changed settings; `how` is that of `read_stopped`."""
     found = read_stopped(path, options, writers=writers, **how)
     store = Store.open(path, write=True)
-    if found.config != found.before:
-        store.replace_config(config_to_yaml(found.config))
-    if added := [name for name in dict.fromkeys(writers) if name not in found.writers]:
-        store.change_settings({"writers": [*found.writers, *added]})  # for the next time it is resumed
+    try:
+        if found.config != found.before:
+            store.replace_config(config_to_yaml(found.config))
+        if added := [name for name in dict.fromkeys(writers) if name not in found.writers]:
+            store.change_settings({"writers": [*found.writers, *added]})  # for the next time it is resumed
+    except BaseException:
+        store.close()
+        raise
     return structs.replace(found, store=store)
 
 

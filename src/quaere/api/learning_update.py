@@ -263,7 +263,7 @@ class _Refresh(Learning):
         how: dict[str, Any] = {"model": self.writer, "index": self.index, "note": self.note}
         how |= {"settings": self.plan.writer_settings(), "device": self.plan.machine.device}
         how["exact"] = self.plan.is_exact
-        found = run_in_thread(lambda check: recheck_questions(questions, self.changed.touched, **how))
+        found = run_in_thread(lambda check: recheck_questions(questions, self.changed.touched, check=check, **how))
         num_checked = len(found.checked) + len(found.retired)
         self.note(f"{count(num_checked, 'question')} checked again, {len(found.retired)} retired")
         write_lines(self.out / "retired.jsonl", found.retired)

@@ -159,7 +159,11 @@ async def open_reader(name: str, on_note: Callable[[str], None], **engine: Any) 
     if judges.policy is None:
         return judges
     on_note(f"planting errors to test the judge {name}")
-    found = (await probe_citations(judges.citations, _NUM_PROBES)).balanced.mean
+    try:
+        found = (await probe_citations(judges.citations, _NUM_PROBES)).balanced.mean
+    except BaseException:
+        await judges.stop()
+        raise
     if found >= MIN_BALANCED:
         on_note(f"{name} is right on {found:.0%} of planted errors and good citations (balanced)")
         return judges

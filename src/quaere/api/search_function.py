@@ -59,8 +59,11 @@ class FunctionSearcher:
 
     def _listed(self, query: str) -> object:
         """What the function returns. A generator runs here, so that its errors are those of the function."""
-        found = self._function(query)
-        return list(found) if inspect.isgenerator(found) else found
+        try:
+            found = self._function(query)
+            return list(found) if inspect.isgenerator(found) else found
+        except StopIteration as error:  # `next()` of nothing; no future can hold it, so the search would never end
+            raise RuntimeError(f"StopIteration: {error}") from error
 
 
 def _read_hits(found: object, topk: int) -> list[Hit]:

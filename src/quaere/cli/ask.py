@@ -29,7 +29,7 @@ from quaere.api.printing import counting, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
-from quaere.records import Question, SolveTask
+from quaere.records import Episode, Question, SolveTask
 
 if TYPE_CHECKING:
     from quaere.api.agent import OpenAgent
@@ -146,13 +146,21 @@ async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgen
 async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: OpenAgent, stored: Run) -> None:
     """Answer all questions of a file in batches, and score them against the file's answers."""
     answers: list[Answer] = []
-    with counting("answering", len(questions)) as advance:
-        async for episode in agent.play_many([SolveTask(question) for question in questions]):
-            answers.append(agent.read(episode))
-            stored.add_episode(episode, answers[-1].scores)
-            advance("")
-            if args.json:
-                _print_json(answers[-1], agent, stored)
+    ended: dict[str, Episode] = {}  # those that are not stored yet, as an earlier question is still being answered
+    played = agent.play_many(
+        [SolveTask(question) for question in questions], on_episode=lambda one: ended.update({one.id: one})
+    )
+    try:
+        with counting("answering", len(questions)) as advance:
+            async for episode in played:
+                answers.append(agent.read(episode))
+                stored.add_episode(ended.pop(episode.id), answers[-1].scores)
+                advance("")
+                if args.json:
+                    _print_json(answers[-1], agent, stored)
+    finally:  # at a Ctrl-C, what is finished is stored
+        for episode in ended.values():
+            stored.add_episode(episode, agent.read(episode).scores)
     if not args.json:
         _print_table(answers, stored, agent, show_first=args.show)
     refuse_all_failed([answer.episode for answer in answers])

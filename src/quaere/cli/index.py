@@ -13,7 +13,7 @@ from msgspec import Struct
 from quaere.api.printing import count, show_progress
 from quaere.cli.options import Flag, JsonOption, Repeated, command, group
 from quaere.cli.terminal import interruptible, printable_line, say_line
-from quaere.errors import BadInput
+from quaere.errors import BadInput, QuaereError
 from quaere.search.engines import ENGINE_NAMES
 from quaere.setting_types import Count, Folder, Number
 
@@ -206,7 +206,7 @@ def _watch(path: Path, json: bool) -> None:
             files = wait_for_changes(path, passed_over)
             try:
                 _update(path, json)
-            except BadInput as error:
+            except QuaereError as error:  # a file that is broken, or a server of embeddings that is away
                 say_line(f"{error}; the index stays as it was")
                 passed_over = files
     except KeyboardInterrupt:

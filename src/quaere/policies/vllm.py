@@ -118,6 +118,8 @@ class VllmServer:
                 reply = await self._client.post(f"{self.url}/completions", json=body, headers=_headers())
             except httpx.TransportError:
                 await asyncio.sleep(_LOOK_S)
+            except httpx.RequestError as error:  # such as a damaged gzip: to ask again would change nothing
+                raise TrainingStopped(f"the engine's answer cannot be read: {one_line(str(error))}") from error
             else:
                 return self._content(reply, _GO_ON)
 

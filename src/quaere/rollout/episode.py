@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -367,10 +367,11 @@ async def run_many(
     concurrency: int = 32,
     on_episode: Callable[[Episode], None] = lambda episode: None,
     on_turn: Callable[[Turn], None] | None = None,
-) -> AsyncIterator[Episode]:
+) -> AsyncGenerator[Episode, None]:
     """Run every job, at most `concurrency` at a time, and yield the episodes in the order of the jobs.
 
-    `on_episode` is called with each episode as soon as it ends, in order of completion; `on_turn` with each turn.
+    `on_episode` is called with each episode as soon as it ends, in order of completion; `on_turn` with each turn. Who
+    may stop early closes the generator (`contextlib.aclosing`), which ends the other episodes.
 
     An episode's seed derives from its number unless its job has a seed, so results do not depend on which episode
     finishes first. A policy with `lockstep` gets its episodes in cohorts that start together; which episodes share a
@@ -415,3 +416,6 @@ async def run_many(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if policy.lockstep:  # a task that was cancelled before it began has not closed its session
+                for number in numbers:
+                    policy.close(names[number])

@@ -8,7 +8,8 @@ made in the thought before it, after which the answer itself is near certain.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from msgspec import structs
@@ -52,15 +53,18 @@ async def run_voted(
     params: SamplingParams,
     on_episode: Callable[[Episode], None] = lambda episode: None,
     **how: Any,
-) -> AsyncIterator[Episode]:
+) -> AsyncGenerator[Episode, None]:
     """`run_many`, with several attempts at each job, of which the one that `vote` chooses is returned.
 
     `on_episode` is called with it as soon as the last attempt at its job has ended. Greedy attempts would all be alike:
     a temperature of 0 becomes 1.
     """
     if attempts == 1:
-        async for episode in run_many(policy, jobs, searcher, limits, params=params, on_episode=on_episode, **how):
-            yield episode
+        async with aclosing(
+            run_many(policy, jobs, searcher, limits, params=params, on_episode=on_episode, **how)
+        ) as episodes:
+            async for episode in episodes:
+                yield episode
         return
     names = [job.episode_id or job.task.id for job in jobs]
     job_of = {f"{name}-a{number}": name for name in names for number in range(attempts)}
@@ -79,6 +83,7 @@ async def run_voted(
     sampled = params if params.temperature else structs.replace(params, temperature=1.0)
     job_named = dict(zip(names, jobs, strict=True))
     tried = [structs.replace(job_named[name], episode_id=attempt) for attempt, name in job_of.items()]
-    async for episode in run_many(policy, tried, searcher, limits, params=sampled, on_episode=keep, **how):
-        if (name := job_of[episode.id]) in chosen:
-            yield chosen.pop(name)
+    async with aclosing(run_many(policy, tried, searcher, limits, params=sampled, on_episode=keep, **how)) as episodes:
+        async for episode in episodes:
+            if (name := job_of[episode.id]) in chosen:
+                yield chosen.pop(name)

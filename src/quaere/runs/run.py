@@ -81,9 +81,9 @@ class ShardWriter:
     def append(self, lines: Sequence[bytes]) -> Frame:
         """Write the lines as one frame and sync it to disk; a failed write is undone."""
         if self._end >= self._shard_bytes:
+            file = directory.shard_path(self._folder, self._shard + 1).open("ab")
             self._file.close()
-            self._shard, self._end = self._shard + 1, 0
-            self._file = directory.shard_path(self._folder, self._shard).open("ab")
+            self._shard, self._end, self._file = self._shard + 1, 0, file
         compressed = self._compressor.compress(b"".join(line + b"\n" for line in lines))
         try:
             self._file.write(compressed)
@@ -91,7 +91,7 @@ class ShardWriter:
             os.fsync(self._file.fileno())
             if self._end == 0:
                 sync(self._folder)  # without this, a power cut could lose the new file's directory entry
-        except OSError:
+        except BaseException:  # also Ctrl-C: the next frame would not be where the index says
             self.discard()
             raise
         frame = Frame(shard=self._shard, offset=self._end, length=len(compressed))

@@ -281,6 +281,8 @@ def open_index(path: Path, *, check_sources: bool = True) -> Index:
                 raise ValueError(f"{name} is missing or has the wrong size")
         index = Index(path, manifest)
     except (OSError, ValueError) as error:
+        if read_manifest(path) != manifest:  # an update has replaced the index after its manifest was read
+            return open_index(path, check_sources=check_sources)
         raise BadInput(f"the index {path} is damaged: {error}", hint=f"{rebuild_hint(path)} --force") from error
     is_checked = check_sources and os.environ.get(STALE_CHECK, "").lower() not in ("off", "0", "no", "false")
     if is_checked and (changes := index.find_changes()):

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere import __version__
-from quaere.disk import explain_errors, open_regular
+from quaere.disk import append_whole, explain_errors, open_regular
 from quaere.errors import BadInput, QuaereError, SearchFailed, StaleIndex
 from quaere.records import Hit
 from quaere.records.foreign_json import decode_json
@@ -147,10 +147,7 @@ class RecordFile:
 
     def _append(self, data: bytes) -> int:
         with explain_errors(self.path):
-            offset = self._stream.seek(0, 2)
-            self._stream.write(data)
-            self._stream.flush()
-        return offset
+            return append_whole(self._stream.fileno(), data)
 
 
 class Recorder:
@@ -195,8 +192,10 @@ class Recorder:
 
     async def close(self) -> None:
         """Close the searcher that is recorded, and the file."""
-        await self._inner.close()
-        self._file.close()
+        try:
+            await self._inner.close()
+        finally:
+            self._file.close()
 
     async def _begin(self) -> None:
         now = RecordInfo(self._place, await find_fingerprint(self._inner))

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -175,7 +176,12 @@ class LocalSearcher:
         request = _Request([*queries], topk, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         self._start_calls()
-        hits = await request.hits
+        try:
+            hits = await request.hits
+        except asyncio.CancelledError:
+            with suppress(ValueError):  # it waits no longer; otherwise it would keep its place in the queue
+                self._waiting.remove(request)
+            raise
         for query, found in zip(queries, hits, strict=True):
             self._keep(query, topk, found)
         return hits
@@ -211,13 +217,19 @@ class LocalSearcher:
             num_queries += len(taken[-1].queries)
         return taken
 
+    def _search(self, queries: list[str], topk: int) -> list[list[Hit]]:
+        try:
+            return self.index.search(queries, topk)
+        except StopIteration as error:  # of an engine of another package; no future can hold it: nobody would be told
+            raise RuntimeError(f"StopIteration: {error}") from error
+
     async def _call_engine(self, requests: list[_Request]) -> None:
         wanted = [request for request in requests if not request.hits.done()]  # cancelled requests are dropped
         queries = [query for request in wanted for query in request.queries]
         topk = max((request.topk for request in wanted), default=1)
         try:
             loop = asyncio.get_running_loop()
-            found = iter(await loop.run_in_executor(self._threads, self.index.search, queries, topk))
+            found = iter(await loop.run_in_executor(self._threads, self._search, queries, topk))
             for request in wanted:
                 hits = [next(found)[: request.topk] for _ in request.queries]
                 if not request.hits.done():

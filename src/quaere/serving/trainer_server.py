@@ -146,9 +146,13 @@ def start_trainer(model: str, options: TrainerOptions, report: Report) -> Traine
             start_new_session=True,  # it outlives this command, and its children share its group
         )
     url = f"http://127.0.0.1:{port}"
-    trainer = Trainer(process.pid, _began(process.pid), url, model, options.backend, str(folder))
-    write_file(folder / _RECORD, msgspec.json.encode(trainer))
-    write_file(folder / _PORT, str(port).encode())
+    try:
+        trainer = Trainer(process.pid, _began(process.pid), url, model, options.backend, str(folder))
+        write_file(folder / _RECORD, msgspec.json.encode(trainer))
+        write_file(folder / _PORT, str(port).encode())
+    except BaseException:  # nobody would find it again
+        _end_group(process.pid)
+        raise
     report(f"starting SkyRL ({options.backend}) on {trainer.url}; its log is {trainer.log}")
     _wait_ready(trainer, process, said_before, options.timeout_s)
     return trainer
@@ -163,7 +167,7 @@ def stop_trainer(trainer: Trainer) -> bool:
     """End a server's processes and delete its record; log and checkpoints stay. False if it had already ended."""
     was_running = trainer.is_running
     if was_running:
-        _end_group(trainer)
+        _end_group(trainer.pid)
     (Path(trainer.folder) / _RECORD).unlink(missing_ok=True)
     return was_running
 
@@ -210,16 +214,16 @@ def _wait_ready(trainer: Trainer, process: subprocess.Popen[bytes], said_before:
         time.sleep(_LOOK_S)
 
 
-def _end_group(trainer: Trainer) -> None:
+def _end_group(pid: int) -> None:
     """Send SIGTERM to the server's process group, and SIGKILL if it has not ended after `_END_S` seconds."""
     with suppress(ProcessLookupError):  # it has ended
         for sign in (signal.SIGTERM, signal.SIGKILL):
-            os.killpg(trainer.pid, sign)
+            os.killpg(pid, sign)
             ends = time.monotonic() + _END_S
             while time.monotonic() < ends:
                 with suppress(ChildProcessError):
-                    os.waitpid(trainer.pid, os.WNOHANG)  # as a child of this process it would stay a zombie
-                os.killpg(trainer.pid, 0)
+                    os.waitpid(pid, os.WNOHANG)  # as a child of this process it would stay a zombie
+                os.killpg(pid, 0)
                 time.sleep(_LOOK_S)
 
 
@@ -232,7 +236,11 @@ def _read(folder: Path) -> Trainer:
 
 def _began(pid: int) -> str:
     """Start time of a process, as `ps` writes it; "" if there is no such process."""
-    found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    try:
+        found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        said = "trainers are told apart by ps, which is not installed"
+        raise BadInput(said, hint="apt install procps, or your system's package") from error
     return found.stdout.strip()
 
 

@@ -13,6 +13,7 @@ import io
 import tarfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,8 +99,12 @@ class RemoteActors(RolePlay):
 
 
 def _named_states(checkpoints: Path) -> set[str]:
-    """Paths of the server states that the checkpoints in this folder refer to."""
-    return {read_state(file.parent).path for file in checkpoints.glob(f"*/*/{STATE_FILE}")}
+    """Paths of the server states that the checkpoints in this folder refer to, as far as they can be read."""
+    named = set()
+    for file in checkpoints.glob(f"*/*/{STATE_FILE}"):
+        with suppress(BadInput):  # of a damaged checkpoint that was set aside, or one that was deleted meanwhile
+            named.add(read_state(file.parent).path)
+    return named
 
 
 def open_remote_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str], None]) -> RemoteActors:

@@ -148,13 +148,14 @@ class AskHistory:
 
     def _write(self, record: AskRecord) -> tuple[int, int] | None:
         """Append a record to the file and return its place. If that fails, restore the file's length and set `said`."""
-        line, written = msgspec.json.encode(record) + b"\n", 0
+        written = 0
         try:
+            line = msgspec.json.encode(record) + b"\n"
             while written < len(line):
                 written += os.pwrite(self._handle, line[written:], self._size + written)
             os.fsync(self._handle)
-        except OSError as error:
-            self.said = f"{self.path} cannot be written: {error.strerror}"
+        except (OSError, UnicodeError) as error:
+            self.said = f"{self.path} cannot be written: {getattr(error, 'strerror', None) or error}"
             with suppress(OSError):
                 os.ftruncate(self._handle, self._size)
             return None
@@ -331,16 +332,15 @@ class AskQueue:
                 self._running = started
                 if id in self._cancelled:  # before it had begun
                     started.cancel()
-            answer = started.result()
+            return describe_answer(started.result(), self._agent.opened.min_confidence)
         except CancelledError:
             return {"state": "cancelled", "problem": "cancelled"}
-        except Exception as error:  # a fault of the engine must not end the queue
+        except Exception as error:  # a fault must not end the queue: later questions would wait forever
             problem = str(error) if isinstance(error, QuaereError) else failure_line(error)
             return {"state": "failed", "problem": problem}
         finally:
             with self._changed:
                 self._running = None
-        return describe_answer(answer, self._agent.opened.min_confidence)
 
     def _add_turn(self, id: str, turn: Turn) -> None:
         with self._changed:

@@ -18,6 +18,7 @@ was written between the making of the page and the opening of its stream.
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
@@ -142,20 +143,24 @@ def sign_file(path: str | Path) -> tuple[int, int] | None:
 
 
 class Kept(Generic[T]):
-    """An LRU cache of at most `most` entries by key; an entry is read again when its mark changes."""
+    """An LRU cache of at most `most` entries by key, for many threads; an entry is read again when its mark changes."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
+        self._lock = threading.Lock()  # not held while an entry is read, which may take long
         self._kept: dict[str, tuple[object, T]] = {}
 
     def get(self, key: str, mark: object, read: Callable[[], T]) -> T:
         """The cached value of this key if its mark is unchanged, else `read()`, which is then cached."""
-        kept = self._kept.pop(key, None)
+        with self._lock:
+            kept = self._kept.get(key)
         if kept is None or kept[0] != mark:
             kept = (mark, read())
-        self._kept[key] = kept  # at the end: the first one is the least recently used
-        while self._most is not None and len(self._kept) > self._most:
-            self._kept.pop(next(iter(self._kept)))
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = kept  # at the end: the first one is the least recently used
+            while self._most is not None and len(self._kept) > self._most:
+                self._kept.pop(next(iter(self._kept)))
         return kept[1]
 
 

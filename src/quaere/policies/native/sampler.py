@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
@@ -39,14 +41,14 @@ class _Pending:
         self._num_told = 0
 
     def tell(self) -> None:
-        num_new, loop = len(self.request.logprobs) - self._num_told, self.future.get_loop()
-        if self._on_tokens is not None and num_new and not loop.is_closed():
+        num_new = len(self.request.logprobs) - self._num_told
+        if self._on_tokens is not None and num_new:
             self._num_told += num_new
-            loop.call_soon_threadsafe(self._on_tokens, self.request.tokens[-num_new:])
+            _call_in(self.future.get_loop(), partial(self._on_tokens, self.request.tokens[-num_new:]))
 
 
 class _Job(NamedTuple):
-    """Work between two steps of the engine; `fail` is called if it raises, or if the engine stops before it."""
+    """Work between two steps of the engine; `fail` is called if it cannot be done, or if the engine stops before it."""
 
     work: Callable[[], None]
     fail: Callable[[Exception], None]
@@ -61,9 +63,13 @@ def _settle(future: asyncio.Future[T], result: T | Exception) -> None:
         elif not future.done():
             future.set_result(cast(T, result))
 
-    # If the program was interrupted, the loop may be closed; then no coroutine waits.
-    if not future.get_loop().is_closed():
-        future.get_loop().call_soon_threadsafe(set_result)
+    _call_in(future.get_loop(), set_result)
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Call a function in another thread's event loop; if that is closed, as after a Ctrl-C, no coroutine waits."""
+    with suppress(RuntimeError):  # not `is_closed`: the loop may be closed between the question and the call
+        loop.call_soon_threadsafe(call)
 
 
 class NativeSampler:
@@ -77,10 +83,12 @@ class NativeSampler:
         self._sessions: dict[str, int] = {}  # open sessions in the order of opening, with their number of turns
         self._ended: list[str] = []
         self._inbox: list[_Pending] = []
-        self._jobs: list[_Job] = []
+        self._jobs: deque[_Job] = deque()
         self._in_flight: dict[Request, _Pending] = {}
+        self._has_new_weights = False
         self._wake = threading.Condition()
         self._stopping = False
+        self._end = SamplingFailed("the engine was stopped")  # what becomes of all requests once it has ended
         self._thread: threading.Thread | None = None
 
     @classmethod
@@ -120,7 +128,7 @@ class NativeSampler:
     def weights_changed(self) -> None:
         """Tell the engine that new weights were copied into the model: its KV cache is invalid."""
         with self._wake:
-            self._jobs.append(_Job(self.engine.forget, self._fail_requests))
+            self._has_new_weights = True
             self._wake.notify()
 
     async def sample(
@@ -180,38 +188,64 @@ class NativeSampler:
 
     def _start(self) -> None:
         if self._stopping:
-            raise SamplingFailed("the engine was stopped")
+            raise SamplingFailed(str(self._end))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="quaere-engine", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._stopping or self._jobs or self.engine.busy or self._ready())
-                if self._stopping:
-                    break
-                jobs, self._jobs = self._jobs, []
-                ready = self._take_ready()
-                # Slots of closed sessions are released in lockstep between batches only: timing has no influence.
-                if ready or not self.lockstep:
-                    for session in self._ended:
-                        self.engine.end(session)
-                    self._ended.clear()
-                for pending in ready:
-                    self._in_flight[pending.request] = pending
-                    self.engine.add(pending.request)
-            for job in jobs:
-                try:
-                    job.work()
-                except Exception as error:
-                    job.fail(_sampling_failed(error))
-            self._step()
-        stopped = SamplingFailed("the engine was stopped")
-        for pending in [*self._in_flight.values(), *self._inbox]:
-            _settle(pending.future, stopped)
-        for job in self._jobs:
-            job.fail(stopped)
+        """Work until `stop`, or until a fault that leaves no usable engine, as of a lost GPU: nobody waits after it."""
+        try:
+            while self._wait():
+                if self._take_weights():
+                    self._do_jobs()
+                    self._step()
+        except BaseException as error:  # a panic in the tokenizer's native code is no Exception
+            self._end = _sampling_failed(error)
+        with self._wake:
+            self._stopping = True
+        self._fail_all(self._end)
+
+    def _wait(self) -> bool:
+        """Wait for something to do, and give the engine the requests that are ready; False if it is to stop."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._stopping or self._jobs or self.engine.busy or self._ready())
+            if self._stopping:
+                return False
+            ready = self._take_ready()
+            # Slots of closed sessions are released in lockstep between batches only: timing has no influence.
+            if ready or not self.lockstep:
+                for session in self._ended:
+                    self.engine.end(session)
+                self._ended.clear()
+            for pending in ready:
+                self._in_flight[pending.request] = pending
+                self.engine.add(pending.request)
+            return True
+
+    def _take_weights(self) -> bool:
+        """Let the engine forget what it made of earlier weights; False if that fails: the next step waits for it."""
+        if not self._has_new_weights:
+            return True
+        self._has_new_weights = False  # first: there may be newer ones while it forgets
+        try:
+            self.engine.forget()
+            return True
+        except Exception as error:
+            self._has_new_weights = True
+            self._fail_all(_sampling_failed(error))
+            self.engine.reset()
+            return False
+
+    def _do_jobs(self) -> None:
+        for _ in range(len(self._jobs)):
+            job = self._jobs.popleft()
+            try:
+                job.work()
+            except BaseException as error:
+                job.fail(_sampling_failed(error))
+                if not isinstance(error, Exception):
+                    raise
 
     def _ready(self) -> bool:
         waiting = {pending.session for pending in self._inbox}
@@ -230,7 +264,12 @@ class NativeSampler:
         try:
             done = self.engine.step()
         except Exception as error:
-            self._fail_requests(_sampling_failed(error))
+            # No coroutine must wait forever.
+            failure = _sampling_failed(error)
+            for pending in self._in_flight.values():
+                _settle(pending.future, failure)
+            self._in_flight.clear()
+            self.engine.reset()
             return
         for pending in self._in_flight.values():
             pending.tell()
@@ -238,15 +277,20 @@ class NativeSampler:
             _settle(self._in_flight.pop(request).future, request.sampled())
         self._in_flight = {one: pending for one, pending in self._in_flight.items() if not one.cancelled}
 
-    def _fail_requests(self, failure: Exception) -> None:
-        """Fail all requests in flight and reset the engine: no coroutine must wait forever."""
-        self.engine.reset()
-        for pending in self._in_flight.values():
+    def _fail_all(self, failure: Exception) -> None:
+        """Fail all requests and jobs that there are: no coroutine must wait forever."""
+        with self._wake:
+            requests, jobs = [*self._in_flight.values(), *self._inbox], [*self._jobs]
+            self._in_flight.clear()
+            self._inbox.clear()
+            self._jobs.clear()
+        for pending in requests:
             _settle(pending.future, failure)
-        self._in_flight.clear()
+        for job in jobs:
+            job.fail(failure)
 
 
-def _sampling_failed(error: Exception) -> SamplingFailed:
+def _sampling_failed(error: BaseException) -> SamplingFailed:
     failure = SamplingFailed(f"the model failed while sampling: {type(error).__name__}: {error}"[:300])
     failure.__cause__ = error
     return failure

@@ -251,7 +251,13 @@ class Service:
             except Exception as error:
                 queue.put_nowait((index, error))
 
-        with self._writer.admit(len(answers)):
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._writer.admit(len(answers)))
+            except Refused as refused:  # another stream took the room since it was checked
+                yield as_event(refused.as_json())
+                yield as_event("[DONE]")
+                return
             tasks = [asyncio.create_task(write(index)) for index in range(len(answers))]
             try:
                 for index in range(len(answers)):
@@ -316,11 +322,12 @@ def make_app(service: Service) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
-        for opened in (service.agent, service.documents):
-            if opened is not None:
-                await opened.close()
-        await service.policy.stop()
+        async with contextlib.AsyncExitStack() as held:
+            held.push_async_callback(service.policy.stop)
+            for opened in (service.documents, service.agent):
+                if opened is not None:
+                    held.push_async_callback(opened.close)
+            yield
 
     routes = [Route(path, _guarded(handler), methods=[method]) for method, path, handler in table]
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: no_such_page})

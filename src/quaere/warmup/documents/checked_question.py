@@ -9,7 +9,6 @@ journal.add(Batch(1, kept, dropped))        # an interrupted writer resumes afte
 """
 
 import itertools
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from quaere.disk import append_whole, explain_errors
 from quaere.errors import BadInput
 from quaere.grouping import group_by
 from quaere.records import Evidence, Passage, Question
@@ -302,10 +302,8 @@ class Journal:
         self.batches[batch.number] = batch
 
     def _append(self, line: bytes) -> None:
-        with self.path.open("ab") as file:
-            file.write(line + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with explain_errors(self.path), self.path.open("ab") as file:
+            append_whole(file.fileno(), line + b"\n", synced=True)
 
     def remove(self) -> None:
         """Delete the file once the questions themselves have been written."""

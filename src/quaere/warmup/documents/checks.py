@@ -11,7 +11,8 @@ the passage among others, and never without it, the passage answers the question
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -134,10 +135,12 @@ def is_asking(word: str) -> bool:
 
 
 class Lines:
-    """Samples one line of text for each of many prompts, batched."""
+    """Samples one line of text for each of many prompts, batched; what `check` raises, called after each, ends that."""
 
-    def __init__(self, policy: Policy, *, seed: int, concurrency: int) -> None:
-        self.policy, self.seed, self.concurrency = policy, seed, concurrency
+    def __init__(
+        self, policy: Policy, *, seed: int, concurrency: int, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self.policy, self.seed, self.concurrency, self.check = policy, seed, concurrency, check
 
     async def write(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str]:
         """One line per prompt; "" if the model wrote none. `name` gives each call its own random seeds.
@@ -155,7 +158,8 @@ class Lines:
         going = list(range(len(jobs)))
         for _ in range(_REQUESTS):
             asked = [jobs[at] for at in going]
-            played = run_many(self.policy, asked, NoSearcher(), _LIMITS, params=params, concurrency=self.concurrency)
+            how: dict[str, Any] = {"params": params, "concurrency": self.concurrency}
+            played = run_many(self.policy, asked, NoSearcher(), _LIMITS, **how, on_episode=lambda episode: self.check())
             found |= zip(going, [episode async for episode in played], strict=True)
             going = [at for at in going if _find_failure(found[at])]
             if not going:
