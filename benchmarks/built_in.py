@@ -4,14 +4,14 @@
     python benchmarks/built_in.py ask ... --model small/reader          # another adapter of the same base
     python benchmarks/built_in.py table built-in.tsv --overlap 0 0.6 --confidence 0 0.5
 
-`ask` writes the answer's kind (right, wrong, hidden, none of these for an unanswerable question: open), whether the
-model abstained, its confidence, and the overlap of its passage with the question. `table` counts what the thresholds
-refuse of each kind; a right answer is lost if it is refused, or if `--before FILE` had it right and this file has not.
+`ask` writes the kind of a row (right or wrong; hidden: the answer is hidden; open: the question has none), whether the
+model abstained, its confidence, and the overlap of its passage with the question. `table` prints which share of each
+kind the thresholds refuse, and of the questions that `--before FILE` has right.
 """
 
 import argparse
 import csv
-import sys
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ def describe(question: Question, answer: Answer) -> dict[str, Any]:
 def ask(args: argparse.Namespace) -> None:
     """Ask all questions and their hidden copies, and write the rows."""
     questions = add_hidden(read_questions(str(args.questions)))[0]
-    with Agent(args.model, args.index, min_overlap=0.0, min_confidence=0.0, device="cpu", max_rows=args.max_rows) as agent:
+    how: dict[str, Any] = {"min_overlap": 0.0, "min_confidence": 0.0, "device": "cpu", "max_rows": args.max_rows}
+    with Agent(args.model, args.index, **how) as agent:
         rows = [describe(one, answer) for one, answer in zip(questions, agent.ask_many(questions), strict=True)]
     with args.out.open("w") as file:
         writer = csv.DictWriter(file, _FIELDS, delimiter="\t", lineterminator="\n")
@@ -62,34 +63,29 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def show(args: argparse.Namespace) -> None:
     """Print, for each pair of thresholds, the share of each kind that is refused."""
-    rows = read(args.file)
+    rows, kinds = read(args.file), ("hidden", "open", "right", "wrong")
     before = {row["question"] for row in read(args.before) if row["kind"] == "right"} if args.before else set()
-    known = {row["question"]: row for row in rows}
-    print("overlap confidence  right kept  EM      hidden refused      open refused        right lost          wrong refused")
-    for overlap in args.overlap:
-        for confidence in args.confidence:
-            refused = {
-                row["question"]
-                for row in rows
-                if int(row["abstained"]) or float(row["overlap"]) < overlap or float(row["confidence"]) < confidence
-            }
-            print(f"{overlap:<7} {confidence:<10}", end="  ")
-            kept = [row["kind"] == "right" and row["question"] not in refused for row in rows if row["kind"] in ("right", "wrong")]
-            print(f"{sum(kept):<11} {100 * sum(kept) / max(1, len(kept)):<6.1f}", end="  ")
-            for kind in ("hidden", "open", "right", "wrong"):
-                of = [row["question"] for row in rows if row["kind"] == kind]
-                print(say([name in refused for name in of]), end="  ")
-            if before:
-                print("of before's right:", say([name in refused for name in before if name in known]), end="")
-            print()
+    before &= {row["question"] for row in rows}
+    print(f"{'overlap':<9}{'confidence':<12}", *(f"{kind + ' refused':<20}" for kind in kinds), "right before, refused")
+    for overlap, confidence in itertools.product(args.overlap, args.confidence):
+        kept = {row["question"] for row in rows if is_kept(row, overlap, confidence)}
+        shares = [say([row["question"] not in kept for row in rows if row["kind"] == kind]) for kind in kinds]
+        lost = say([question not in kept for question in sorted(before)])
+        print(f"{overlap:<9}{confidence:<12}", *(f"{share:<20}" for share in shares), lost)
+
+
+def is_kept(row: dict[str, Any], overlap: float, confidence: float) -> bool:
+    """True if the row has an answer that both thresholds let pass."""
+    is_answer = not int(row["abstained"])
+    return is_answer and float(row["overlap"]) >= overlap and float(row["confidence"]) >= confidence
 
 
 def say(values: list[bool]) -> str:
     """A share in percent with its interval and number."""
     if not values:
-        return f"{'-':<18}"
+        return "-"
     found = rate_interval([float(value) for value in values])
-    return f"{100 * found.mean:.0f} [{100 * found.low:.0f}, {100 * found.high:.0f}] ({found.num})".ljust(18)
+    return f"{100 * found.mean:.0f} [{100 * found.low:.0f}, {100 * found.high:.0f}] ({found.num})"
 
 
 def main() -> None:
@@ -114,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
