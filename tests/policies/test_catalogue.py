@@ -140,6 +140,14 @@ def test_a_complete_hub_snapshot_needs_no_network(tmp_path: Path) -> None:
     assert resolve_model("acme/tiny").path == str(snapshot)
 
 
+@pytest.mark.parametrize("index", ['{"weight_map": ', "{}", '{"weight_map": ["a.safetensors"]}', "\udcff"])
+def test_a_snapshot_with_a_damaged_list_of_shards_is_not_taken_for_a_model(tmp_path: Path, index: str) -> None:
+    snapshot = fake_snapshot(tmp_path, ["a.safetensors"], ["a.safetensors"])
+    (snapshot / "model.safetensors.index.json").write_bytes(index.encode(errors="surrogateescape"))
+    with pytest.raises(ModelMissing, match="acme/tiny"):
+        resolve_model("acme/tiny", pull=False)
+
+
 def test_a_snapshot_with_a_missing_shard_is_not_taken_for_a_model(tmp_path: Path) -> None:
     fake_snapshot(tmp_path, ["a.safetensors", "b.safetensors"], ["a.safetensors"])
     with pytest.raises(ModelMissing, match="is not on this machine") as caught:
