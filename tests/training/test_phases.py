@@ -28,6 +28,7 @@ from quaere.training.proposals import (
     best_samples,
     judge_attempts,
     judge_form,
+    judge_text,
     make_candidate,
     opens_with_plan,
     propose_jobs,
@@ -147,6 +148,12 @@ def test_after_a_failed_search_nothing_counts():
     assert proposed.episode.search_failed
     assert proposed.question is None
     assert judge_form(proposed, set()) == "unfinished"
+
+
+def test_a_given_question_without_words_makes_no_proposal_a_duplicate():
+    seen = set()
+    assert judge_text("The?", seen, 0, leaked=False) == ""  # it has nothing but an article and punctuation
+    assert judge_form(read_proposal(episode()), seen) == ""
 
 
 def test_each_reason_to_drop_a_question():
