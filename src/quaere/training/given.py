@@ -322,6 +322,8 @@ def check_config(config: PracticeConfig) -> None:
     check_run(config)
     check_solver(config.solver)
     config.validation.check()
+    if not config.solver.steps and math.isinf(config.epochs):
+        raise BadInput("epochs must be a finite number with solver.steps=0, or the run would have no end")
 
 
 def check_practice(config: PracticeConfig, recipe: str) -> None:
