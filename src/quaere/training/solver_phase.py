@@ -31,6 +31,7 @@ from quaere.training.rollouts import (
     Stage,
     attempt_jobs,
     check_finite,
+    count_distinct,
     count_steps_with_questions,
     draw_by_need,
     hide_some,
@@ -229,7 +230,9 @@ async def practise(
         if abstention.allowed:
             asked = hide_some(asked, abstention.hidden_share, derive_seed(step.seed, "hidden"))
         await learn_from(training, stage, step, asked, config, solver)
-        step.metrics |= {**(also or {}), **measure_draws(step.number + 1, config.batch, len(questions))}
+        num_done, num = step.number + 1, len(questions)
+        step.metrics |= measure_draws(num_done, config.batch, num, count_distinct(questions, num_done, drawing))
+        step.metrics |= also or {}
         await validator.after(step)
     training.take_best("solver")
     training.skip(config.steps - num_steps)
