@@ -124,7 +124,8 @@ def check_self_play(config: SelfPlayConfig) -> None:
         )
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
-    check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
+    if not proposer.is_hardening:  # rewordings have no hops
+        check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
     if proposer.advantage == "grpo" and proposer.questions < 2:
         raise BadInput(
             "proposer.advantage=grpo compares questions about one document: set proposer.questions=2 or more"
@@ -145,6 +146,9 @@ def _check_hardening(proposer: ProposerConfig, generation: GenerationConfig) -> 
     proposer.hardening.check(task, generation.given, again=generation.given_again)
     if not proposer.document:
         raise BadInput(f"{task} shows the page of each question: leave out proposer.document=false")
+    if proposer.task == "harden" and min(proposer.limits.max_turns - 1, proposer.limits.max_searches) < 1:
+        said = f"{task} takes a search and a turn more for the question, and proposer.limits have no room for both"
+        raise BadInput(said, hint="--set proposer.limits.max_turns=2 --set proposer.limits.max_searches=1, or more")
     if proposer.reward.format_weight not in (0, FORMAT_WEIGHT):
         raise BadInput(f"{task} has no format reward: leave out proposer.reward.format_weight")
     if not count_candidates(generation, proposer):
