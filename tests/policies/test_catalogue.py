@@ -104,6 +104,11 @@ def test_a_copy_of_another_source_or_format_does_not_count(changes: dict[str, ob
     assert find_pulled(SMOLLM) is None
 
 
+def test_a_copy_whose_notes_are_not_utf_8_does_not_count() -> None:
+    (fake_pulled(SMOLLM) / "quaere.json").write_bytes(b'{"name": "\xff"}')
+    assert find_pulled(SMOLLM) is None
+
+
 def test_an_unreachable_hub_is_one_line_with_the_nearest_name() -> None:
     with pytest.raises(ModelMissing) as caught:
         resolve_model("smolm2-135M")
