@@ -325,7 +325,7 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
 def test_a_teacher_whose_episodes_are_all_dropped_is_said_in_one_line(base, tmp_path):
     with serve_chat(lambda body: "I do not know.") as url:
         words = ["--teacher", f"openai:m@{url}", "--roles", "solver", *SMALL, *LIMITS]
-        with pytest.raises(QuaereError, match="only 0 of 4 episodes can be learned from.*protocol: malformed"):
+        with pytest.raises(QuaereError, match=r"only 0 of 4 episodes can be learned from.*protocol: malformed"):
             main("drzero", "--model", base, "--out", tmp_path / "warm", *words)
     assert not (tmp_path / "warm").exists()
 

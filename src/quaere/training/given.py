@@ -147,9 +147,10 @@ async def take_given(
 ) -> None:
     """Add given questions to the step's candidates, with the reason if one is dropped.
 
-    Those that repeat a question on which the solver is measured (`is_held`) are duplicates. With `attempts`, the solver attempts each question, and those it never or always solves are dropped. `seen` is the
-    set of normalised questions so far and is extended. Evidence is kept if it is in the documents verbatim; otherwise
-    only its text is kept, as the span.
+    Those that repeat a question on which the solver is measured (`is_held`) are duplicates. With `attempts`, the solver
+    attempts each question, and those it never or always solves are dropped. `seen` is the set of normalised questions
+    so far and is extended. Evidence is kept if it is in the documents verbatim; otherwise only its text is kept, as the
+    span.
     """
     made = [_make(question, step, seen, max_words, training.read_document) for question in questions]
     made = [
