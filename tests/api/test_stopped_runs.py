@@ -92,6 +92,19 @@ def test_a_run_goes_on_from_another_directory_and_by_a_relative_name(village_pat
     assert found.store.info.settings["model"] == found.config.model
 
 
+@pytest.mark.parametrize("kind", ["record:study.warc.gz@http://127.0.0.1:9", "replay:study.warc.gz"])
+def test_files_that_a_run_reads_again_are_found_from_another_directory(village_paths, tmp_path, monkeypatch, kind):
+    index, model = map(str, village_paths)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.warc.gz").touch()
+    (tmp_path / "prompts.jsonl").write_text('{"question": "What is known about Halm?"}\n', encoding="utf-8")
+    settings = {**SMALL, "prompt_source": "questions", "prompt_questions": "prompts.jsonl"}
+    recipe, options = find_recipe("eve"), ConfigOptions(model=model, index=index, search=kind, settings=settings)
+    loaded = options.load(recipe)
+    assert loaded.prompt_questions == str(tmp_path / "prompts.jsonl")
+    assert loaded.search_url == kind.replace("study", f"{tmp_path}/study")
+
+
 def test_a_run_whose_index_is_gone_is_not_told_to_make_another(stopped, village_paths, monkeypatch, tmp_path):
     text = (stopped / "config.yaml").read_text(encoding="utf-8").replace(str(village_paths[0]), "index")
     (stopped / "config.yaml").write_text(text, encoding="utf-8")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import tiny
+from loopback import serve_chat
 from quaere.api import warmup as work
 from quaere.api.warmup_settings import WarmupSettings
 from quaere.cli import terminal
@@ -319,6 +320,14 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
     bad("--teacher must be an endpoint", *out, "--teacher", "smollm2-135m")
     bad("127.0.0.1:9", *out, "--teacher", "openai:m@http://127.0.0.1:9/v1", "--episodes", "2", "--hops", "1")
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+def test_a_teacher_whose_episodes_are_all_dropped_is_said_in_one_line(base, tmp_path):
+    with serve_chat(lambda body: "I do not know.") as url:
+        words = ["--teacher", f"openai:m@{url}", "--roles", "solver", *SMALL, *LIMITS]
+        with pytest.raises(QuaereError, match=r"only 0 of 4 episodes can be learned from.*protocol: malformed"):
+            main("drzero", "--model", base, "--out", tmp_path / "warm", *words)
+    assert not (tmp_path / "warm").exists()
 
 
 def test_help_is_light():

@@ -104,6 +104,11 @@ def test_a_copy_of_another_source_or_format_does_not_count(changes: dict[str, ob
     assert find_pulled(SMOLLM) is None
 
 
+def test_a_copy_whose_notes_are_not_utf_8_does_not_count() -> None:
+    (fake_pulled(SMOLLM) / "quaere.json").write_bytes(b'{"name": "\xff"}')
+    assert find_pulled(SMOLLM) is None
+
+
 def test_an_unreachable_hub_is_one_line_with_the_nearest_name() -> None:
     with pytest.raises(ModelMissing) as caught:
         resolve_model("smolm2-135M")
@@ -138,6 +143,14 @@ def test_an_id_the_hub_does_not_have_is_told_apart_from_no_network(monkeypatch: 
 def test_a_complete_hub_snapshot_needs_no_network(tmp_path: Path) -> None:
     snapshot = fake_snapshot(tmp_path, ["a.safetensors", "b.safetensors"], ["a.safetensors", "b.safetensors"])
     assert resolve_model("acme/tiny").path == str(snapshot)
+
+
+@pytest.mark.parametrize("index", ['{"weight_map": ', "{}", '{"weight_map": ["a.safetensors"]}', "\udcff"])
+def test_a_snapshot_with_a_damaged_list_of_shards_is_not_taken_for_a_model(tmp_path: Path, index: str) -> None:
+    snapshot = fake_snapshot(tmp_path, ["a.safetensors"], ["a.safetensors"])
+    (snapshot / "model.safetensors.index.json").write_bytes(index.encode(errors="surrogateescape"))
+    with pytest.raises(ModelMissing, match="acme/tiny"):
+        resolve_model("acme/tiny", pull=False)
 
 
 def test_a_snapshot_with_a_missing_shard_is_not_taken_for_a_model(tmp_path: Path) -> None:

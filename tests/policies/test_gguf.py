@@ -82,6 +82,8 @@ def write_gguf(path: Path, model: LlamaForCausalLM, kind: GGMLQuantizationType =
     writer.add_unk_token_id(0)
     writer.add_pad_token_id(2)
     writer.add_chat_template(TEMPLATE)
+    for key, value in changes.get("fields", {}).items():
+        writer.kv_data[0][key].value = value
     for name, array in llama_cpp_tensors(model).items():
         if name != changes.get("without"):
             used = kind if array.ndim == 2 else F32
@@ -190,6 +192,24 @@ def test_a_file_that_cannot_be_converted_is_refused(
 ) -> None:
     with pytest.raises(ModelMissing, match=message):
         convert_gguf(write_gguf(tmp_path / "tiny.gguf", llama, **changes), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tokenizer.ggml.bos_token_id": 99_999},
+        {"tokenizer.ggml.token_type": [1]},
+        {"tokenizer.ggml.merges": ["zz qq"]},
+        {"tokenizer.ggml.merges": ["he"]},
+        {"llama.attention.head_count": 3},
+    ],
+)
+def test_a_file_whose_fields_contradict_each_other_is_refused(
+    llama: LlamaForCausalLM, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(ModelMissing, match=r"tiny\.gguf cannot be converted, its fields are invalid: \S"):
+        convert_gguf(write_gguf(tmp_path / "tiny.gguf", llama, fields=fields), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("keep", [0, 20, 3000, -100])

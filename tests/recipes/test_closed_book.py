@@ -100,6 +100,14 @@ def test_answers_of_which_none_fits_are_one_line(weighing_paths, tmp_path):
         run_practice(tmp_path / "run", "sft", make_practice("sft", weighing_paths, **changes))
 
 
+def test_sft_stores_the_tokens_of_the_episodes_that_are_to_be_traced(weighing_paths, tmp_path):
+    config = make_practice("sft", weighing_paths, **CHANGES, **{"traced_episodes": 2, "solver.steps": 1})
+    with run_practice(tmp_path / "run", "sft", config) as run:
+        traces = [trace for row in run.index() if (trace := run.token_trace(row.id))]
+    assert len(traces) == 2
+    assert all(set(trace.advantages) == {1.0} and len(trace.logprobs) == len(trace.places) for trace in traces)
+
+
 def test_sft_learns_to_abstain_where_there_is_no_answer(weighing_paths, tmp_path):
     index, model, _ = weighing_paths
     rows = [json.loads(line) for line in write_questions(tmp_path / "all.jsonl", builder).read_text().splitlines()]

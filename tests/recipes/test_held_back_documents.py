@@ -70,6 +70,22 @@ def test_what_a_copy_of_a_document_that_is_held_back_says_is_not_practised(kind,
     assert reasons[one.id] == "duplicate" and "" in reasons.values()
 
 
+def test_a_given_question_that_is_held_back_is_not_practised(paths, tmp_path):
+    """The file of all questions is given, and a part of it, or a sentence of another one, is held back."""
+    sentence = f"{builder(0)} built the old bridge in this village."
+    span = {"doc_id": BRIDGES[0], "start": 0, "end": len(sentence), "text": sentence}
+    rows = [{"id": f"q{n}", "question": f"Who built {BRIDGES[n]}?", "answers": [builder(n)]} for n in range(3)]
+    rows[2]["evidence"] = [span]
+    other = {"id": "held", "question": "Who was it?", "answers": [builder(0)], "evidence": [span]}
+    for name, some in (("given", rows), ("held", [rows[0], other])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
+    changes = {"proposer.held_back": str(tmp_path / "held.jsonl"), "generation.given": str(tmp_path / "given.jsonl")}
+    changes |= {"iterations": 1, "proposer.steps": 0, "generation.candidates": 0, "generation.attempts": 0}
+    run, _ = run_drzero(tmp_path / "run", make_config(paths, **changes))
+    with run:
+        assert [one.reason for one in run.candidates() if one.given] == ["duplicate", "", "duplicate"]
+
+
 def test_what_is_held_back_is_left_out_of_a_share_of_the_documents(tmp_path):
     rows = [
         {"id": "q", "question": "Who?", "answers": ["Venn"], "gold_ids": [PASSAGES[place].doc_id for place in (1, 4)]}

@@ -165,6 +165,7 @@ def test_every_ablation_a_schema_names_is_among_them(name):
         ("solver.max_draws=-1", "solver.max_draws must be at least 0, not -1"),
         ("solver.batch=0", "solver.batch must be at least 1, not 0"),
         ("epochs=-1", "epochs must be at least 0, not -1"),
+        ("epochs=.inf", "epochs must be a finite number with solver.steps=0"),
         ("solver.evaluation.base=0.9", "solver.evaluation.base must be at most solver.evaluation.most (0.5), not 0.9"),
         ("sampling.temperature=0", "sampling.temperature must be above 0"),
         ("sampling.temperature=0.7", "sampling.temperature must be 1 in training, not 0.7: log-probs and gradients"),

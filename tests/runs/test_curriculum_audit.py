@@ -17,7 +17,16 @@ from quaere.errors import BadInput
 from quaere.records import DropReason, Evidence, Support
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, give_verdicts
-from quaere.runs.item_files import COLUMNS, SCORE, QuestionRow, VerdictRow, read_verdict_rows, write_items, write_verl
+from quaere.runs.item_files import (
+    COLUMNS,
+    SCORE,
+    QuestionRow,
+    VerdictRow,
+    read_question_rows,
+    read_verdict_rows,
+    write_items,
+    write_verl,
+)
 from quaere.runs.review import Item, ItemFilter, VerdictKind, check_item, judge, measures, read_items
 
 DOCUMENT = "The Halm bridge was built by Orsolya Venn in 1702."
@@ -288,6 +297,21 @@ def test_a_broken_file_is_named_by_its_line(tmp_path: Path, line: str, said: str
     (tmp_path / "v.jsonl").write_text('{"id": "z", "verdict": "flagged"}\n' + line + "\n", encoding="utf-8")
     with pytest.raises(BadInput, match=said):
         read_verdict_rows(tmp_path / "v.jsonl")
+
+
+def test_a_file_saved_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "v.jsonl").write_text('{"id": "z", "verdict": "flagged"}\n', encoding="utf-8-sig")
+    assert [row.id for row in read_verdict_rows(tmp_path / "v.jsonl")] == ["z"]
+
+
+def test_a_parquet_file_whose_text_is_not_utf_8_is_refused_in_one_line(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    ends = arrow.py_buffer((0).to_bytes(4, "little") + (2).to_bytes(4, "little"))
+    text = arrow.Array.from_buffers(arrow.string(), 1, [None, ends, arrow.py_buffer(b"\xff\xfe")])
+    parquet.write_table(arrow.table({"question": text, "answer": ["Venn"]}), tmp_path / "q.parquet")
+    for read in (read_question_rows, read_questions):
+        with pytest.raises(BadInput, match=r"q\.parquet is not a valid Parquet file: .*utf-8"):
+            read(tmp_path / "q.parquet")
 
 
 def test_files_that_are_not_what_their_name_says(tmp_path: Path) -> None:

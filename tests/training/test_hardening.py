@@ -703,12 +703,17 @@ def test_settings_that_contradict_each_other_are_refused(paths, tmp_path, questi
         "shows the page of each question": {"proposer.document": False},
         "has no format reward": {"proposer.reward.format_weight": 0.25},
         "set generation.candidates=256": {"proposer.steps": 0, "generation.candidates": 0},
+        "takes a search and a turn more": {"proposer.limits": {**LIMITS, "max_turns": 1}},
         "proposer.hardening has no effect": {"proposer.task": "propose", "proposer.hardening.tries": 2},
     }
     for said, changes in refused.items():
         with pytest.raises(BadInput, match=said):
             check_self_play(make(paths, tmp_path, questions, **changes))
     check_self_play(make(paths, tmp_path, questions, **{"proposer.reward.format_weight": 0}))
+    # Rewordings do not use the ratio of hops, and so need no room for the most of them.
+    for task, most in (("harden", 2), ("reword", 1)):
+        room = {"proposer.task": task, "proposer.limits": {**LIMITS, "max_turns": most}}
+        check_self_play(make(paths, tmp_path, questions, **room, **{"proposer.hop_ratio": (4, 3, 2, 1)}))
     for examiner in ("./no-such-model", "openai:reader"):
         with pytest.raises((BadInput, ModelMissing), match=r"no model directory|an endpoint must be"):
             check(make(paths, tmp_path, questions, **{"proposer.hardening.examiner": examiner}))

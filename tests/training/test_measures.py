@@ -159,9 +159,9 @@ def test_informative_groups_are_those_with_an_advantage(pairs):
 
 
 def test_draws_by_hand():
-    assert measure_draws(1, 4, 10) == {"questions/distinct": 4.0, "questions/epochs": 0.4}
-    assert measure_draws(3, 4, 10) == {"questions/distinct": 10.0, "questions/epochs": 1.2}
-    assert measure_draws(3, 64, 10) == {"questions/distinct": 10.0, "questions/epochs": 3.0}  # a batch is all of them
+    assert measure_draws(1, 4, 10, 4) == {"questions/distinct": 4.0, "questions/epochs": 0.4}
+    assert measure_draws(3, 4, 10, 10) == {"questions/distinct": 10.0, "questions/epochs": 1.2}
+    assert measure_draws(3, 64, 10, 10) == {"questions/distinct": 10.0, "questions/epochs": 3.0}  # a batch is all
 
 
 def test_pace_by_hand():

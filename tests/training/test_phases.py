@@ -28,6 +28,7 @@ from quaere.training.proposals import (
     best_samples,
     judge_attempts,
     judge_form,
+    judge_text,
     make_candidate,
     opens_with_plan,
     propose_jobs,
@@ -36,6 +37,7 @@ from quaere.training.proposals import (
 )
 from quaere.training.rollouts import (
     Drawing,
+    count_distinct,
     count_easy,
     count_steps_with_questions,
     draw_by_need,
@@ -45,7 +47,6 @@ from quaere.training.rollouts import (
     rights,
     several_a_step,
 )
-from quaere.training.step import measure_draws
 
 
 class Numbers:
@@ -147,6 +148,12 @@ def test_after_a_failed_search_nothing_counts():
     assert proposed.episode.search_failed
     assert proposed.question is None
     assert judge_form(proposed, set()) == "unfinished"
+
+
+def test_a_given_question_without_words_makes_no_proposal_a_duplicate():
+    seen = set()
+    assert judge_text("The?", seen, 0, leaked=False) == ""  # it has nothing but an article and punctuation
+    assert judge_form(read_proposal(episode()), seen) == ""
 
 
 def test_each_reason_to_drop_a_question():
@@ -313,11 +320,14 @@ def test_no_share_makes_a_question_be_drawn_too_often(num_several, num_others, b
     assert max(drawn.values()) <= most
 
 
-@given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 9), st.integers(0, 5))
-def test_draws_are_counted_without_drawing(num, batch, num_steps, seed):
-    questions = questions_of(num)
-    drawn = {question.id for step in range(num_steps) for question in draw_questions(questions, step, batch, seed)}
-    assert measure_draws(num_steps, batch, num)["questions/distinct"] == len(drawn)
+@given(st.integers(0, 9), st.integers(1, 12), st.integers(1, 15), st.integers(1, 9), st.sampled_from([0, 0.1, 0.5, 1]))
+def test_draws_are_counted_without_drawing(num_several, num_others, batch, num_steps, share):
+    """Also where questions that need several searches, being few, come again before all others have come once."""
+    num = num_several + num_others
+    questions = [Question(f"q{n}", f"{n}", ("a",), searches=1 + (n < num_several)) for n in range(num)]
+    drawing = Drawing(batch, num_steps, several_share=share)
+    drawn = {q.id for step in range(num_steps) for q in draw_by_need(questions, step, drawing, seed=5)}
+    assert count_distinct(questions, num_steps, drawing) == len(drawn)
 
 
 @given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 3), st.integers(0, 5))

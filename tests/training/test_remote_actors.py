@@ -159,3 +159,11 @@ def test_a_trainer_samples_from_its_base_or_from_a_checkpoint(there, monkeypatch
     assert there == ["client of base", "client of tinker://solver/weights/7"]
     with pytest.raises(BadInput, match="was not written by a trainer"):
         open_remote_policy(CONFIG, tmp_path / "other", print)
+
+
+def test_files_that_are_not_utf_8_are_said_in_one_line(tmp_path):
+    for name in ("config.json", remote_actors.STATE_FILE):
+        (tmp_path / name).write_bytes(b'{"path": "\xff"}')
+    assert remote_actors.read_positions(tmp_path) == 1 << 20  # as without a config
+    with pytest.raises(BadInput, match="cannot be read"):
+        remote_actors.read_state(tmp_path)

@@ -57,11 +57,11 @@ class Watched(Training):
         self.num_skipped += count
 
 
-def phase(**changes):
+def phase(questions=QUESTIONS, **changes):
     """A phase of batches of two questions, with two attempts at each."""
     training, config = Watched(), SolverConfig(batch=2, attempts=2, delta=0.0, **changes)
     stage = Stage(training.actors, tiny.ListSearcher())
-    asyncio.run(practise(training, stage, 0, config, questions=QUESTIONS, **UNVALIDATED))
+    asyncio.run(practise(training, stage, 0, config, questions=questions, **UNVALIDATED))
     return training
 
 
@@ -74,6 +74,13 @@ def test_questions_that_run_out_end_the_phase_which_is_said_once():
     assert [metrics["questions/epochs"] for metrics in training.metrics] == [0.5, 1.0]
     assert [metrics["questions/distinct"] for metrics in training.metrics] == [2.0, 4.0]
     assert training.num_skipped == 3
+
+
+def test_questions_that_come_again_are_counted_once():
+    """Half of each batch is the one question that needs two searches."""
+    questions = [Question(f"q{number}", "Who?", ("Venn",), searches=1 + (number == 0)) for number in range(4)]
+    training = phase(questions, steps=2, max_draws=0, several_share=0.5)
+    assert [metrics["questions/distinct"] for metrics in training.metrics] == [2.0, 3.0]
 
 
 def test_questions_that_last_are_not_spoken_of():

@@ -93,6 +93,18 @@ def test_questions_about_one_sentence_are_on_one_side():
     assert {question.id for question in again} == {question.id for question in held}
 
 
+def test_a_question_that_was_kept_in_several_iterations_is_on_one_side():
+    """The curriculum of a run with `given_again` has a given question once for each iteration, under other ids."""
+    questions = [
+        Question(f"i{iteration}-given-{number}", f"Who built bridge {number}?", ("Venn",), 1)
+        for iteration in range(3)
+        for number in range(100)
+    ]
+    train, held = hold_back(questions, ValidationSettings(), 0)
+    assert len(held) == 30
+    assert not {one.text for one in train} & {one.text for one in held}
+
+
 def test_questions_with_a_sentence_each_are_held_back_as_those_without():
     """And as by earlier versions, which knew no sentences: their runs are resumed with the same."""
     plain = make_questions(50, 30, 20)

@@ -142,6 +142,14 @@ def test_a_damaged_journal_is_said_in_one_line(tmp_path):
     assert str(path) in caught.value.hint
 
 
+def test_a_journal_that_is_not_utf_8_is_said_in_one_line(tmp_path):
+    path = tmp_path / "own.jsonl.unfinished"
+    Journal(path, {"seed": 0}).add(Batch(0, [], [Dropped("a#0:1", "Who?", "Venn", "single: is unclear")]))
+    path.write_bytes(path.read_bytes().replace(b"Venn", b"Ve\xffn"))
+    with pytest.raises(BadInput, match="is damaged"):
+        Journal(path, {"seed": 0})
+
+
 # ----------------------------------------------------------------------------------------------- kills of the command
 
 TOUCHES = {"open", "os", "shutil", "fcntl"}

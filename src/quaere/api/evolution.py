@@ -206,11 +206,14 @@ class ConfigOptions(Struct, frozen=True):
 def settle_paths(config: Any) -> Any:
     """The config with absolute paths of what is here, so that its run can be resumed and exported from any directory.
 
-    Questions are left out: a run keeps a copy of them.
+    Questions to train on are left out: a run keeps a copy of them.
     """
     from quaere.training.proposals import ProposerConfig
 
-    config = structs.replace(config, model=absolute_name(config.model), index=_absolute(config.index))
+    places = {"index": _absolute(config.index), "search_url": _settle_record(config.search_url)}
+    config = structs.replace(config, model=absolute_name(config.model), **places)
+    if prompts := getattr(config, "prompt_questions", ""):  # read again when the run is resumed
+        config = structs.replace(config, prompt_questions=_absolute(prompts))
     proposer = getattr(config, "proposer", None)
     if not isinstance(proposer, ProposerConfig):
         return config
@@ -222,6 +225,18 @@ def settle_paths(config: Any) -> Any:
 def _absolute(place: str) -> str:
     path = Path(place).expanduser()
     return str(path.resolve()) if place and path.exists() else place
+
+
+def _settle_record(place: str) -> str:
+    """What is searched, with the absolute path of a record: from another directory another record would be begun.
+
+    _settle_record("record:study.warc.gz@web:searxng") -> "record:/home/ada/study.warc.gz@web:searxng"
+    """
+    kind, _, rest = place.partition(":")
+    if kind == "replay":
+        return f"replay:{_absolute(rest)}"
+    file, at, searched = rest.partition("@")
+    return f"record:{Path(file).absolute()}{at}{searched}" if kind == "record" and file else place
 
 
 def _may_abstain(config: Any) -> bool | None:

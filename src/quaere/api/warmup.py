@@ -172,6 +172,7 @@ def _warm_up(
     with _find_model(settings, display) as found:
         renderer = Renderer(load_tokenizer(found.tokenizer))
         played = play(renderer) if play else _play(settings, renderer, display)
+        _refuse_few(settings, played)
         model, taught = _teach(settings, found, played.episodes, display)
     manifest = _describe(settings, played, taught)
     if settings.adapter:
@@ -196,6 +197,19 @@ def _find_model(settings: WarmupSettings, display: Display) -> Iterator[ModelPat
     check_model_libraries()
     with blank_model(settings.style, settings.seed, settings.out) as folder:
         yield ModelPath(name=BLANK, path=str(folder))
+
+
+def _refuse_few(settings: WarmupSettings, played: Demonstrations) -> None:
+    """Raise `BadInput`, before the model is loaded, for fewer than two episodes: one of them is held out."""
+    if len(played.episodes) >= 2:
+        return
+    reasons = ", ".join(reason for reason, _ in played.dropped.most_common(1))
+    why = f" (most frequent reason: {reasons})" if reasons else ""
+    raise BadInput(
+        f"only {len(played.episodes)} of {settings.num_episodes} episodes can be learned from, and teaching needs at "
+        f"least 2{why}",
+        hint="use another --teacher, or more --episodes" if settings.teacher else "--episodes 2 or more",
+    )
 
 
 def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Demonstrations:

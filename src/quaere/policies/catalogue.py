@@ -32,6 +32,7 @@ from quaere.disk import new_folder, scratch_folder
 from quaere.errors import BadInput, ModelMissing, check_model_libraries, nearest_hint
 from quaere.policies.hub import NotOnHub, resolve_hub
 from quaere.policies.model_folders import base_names, is_adapter, split_base
+from quaere.records.foreign_json import decode_json
 
 Report = Callable[[str], None]
 
@@ -230,7 +231,7 @@ def find_pulled(entry: CatalogueEntry) -> Path | None:
     """The directory of a catalogue model that was pulled from exactly this source and format; None otherwise."""
     directory = models_directory() / entry.folder
     try:
-        provenance = msgspec.json.decode((directory / "quaere.json").read_bytes(), type=Provenance)
+        provenance = decode_json((directory / "quaere.json").read_bytes(), Provenance)
     except (OSError, msgspec.DecodeError):
         return None
     return directory if (provenance.sha256, provenance.format) == (entry.sha256, _FORMAT) else None

@@ -11,6 +11,8 @@ splits off every digit first, which makes `"  7"` two tokens, `"ĠĠ"` and `"7"`
 Dequantising does not restore precision: the result has the quality of the 4-bit file.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,10 +24,11 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedTokenizerFast
 
-from quaere.errors import ModelMissing
+from quaere.errors import ModelMissing, QuaereError
 from quaere.policies.gguf_families import FAMILIES, Family, split_name
 from quaere.policies.gguf_file import Fields, check_layout, read_field, read_token_id
 from quaere.policies.gguf_settings import ROPE_FACTORS
+from quaere.policies.model_folders import first_line
 
 _ENDS = ("<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<end_of_turn>")  # those that a model may sample besides EOS
 
@@ -37,6 +40,30 @@ def convert_gguf(source: Path, out: Path) -> None:
         reader = GGUFReader(source)
     except (ValueError, OSError, IndexError, KeyError) as error:
         raise ModelMissing(f"{source.name} is not a readable GGUF file: {error}") from error
+    with _refusing_faults(source):
+        weights, config, generation, tokenizer = _read_model(reader)
+    out.mkdir(parents=True, exist_ok=True)
+    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    config.save_pretrained(out)
+    generation.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+@contextmanager
+def _refusing_faults(source: Path) -> Iterator[None]:
+    """Context in which a file whose fields contradict each other is a `ModelMissing`: libraries raise many types."""
+    try:
+        yield
+    except (QuaereError, MemoryError):
+        raise
+    except Exception as error:
+        raise ModelMissing(f"{source.name} cannot be converted, its fields are invalid: {first_line(error)}") from error
+
+
+def _read_model(
+    reader: GGUFReader,
+) -> tuple[dict[str, torch.Tensor], PretrainedConfig, GenerationConfig, PreTrainedTokenizerFast]:
+    """Weights, config, the tokens that end generation, and tokenizer."""
     architecture = str(read_field(reader, "general.architecture"))
     if architecture not in FAMILIES:
         raise ModelMissing(
@@ -52,11 +79,7 @@ def convert_gguf(source: Path, out: Path) -> None:
     config = _read_config(family, fields)
     weights = _read_weights(family, fields)
     _check_fit(weights, config)
-    out.mkdir(parents=True, exist_ok=True)
-    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
-    config.save_pretrained(out)
-    _read_generation_config(reader).save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    return weights, config, _read_generation_config(reader), tokenizer
 
 
 def _check_fit(weights: dict[str, torch.Tensor], config: PretrainedConfig) -> None:

@@ -76,7 +76,7 @@ def split_name(name: str) -> tuple[int, str]:
     """
     block, _, rest = name.partition(".")
     layer, _, part = rest.partition(".")
-    return (int(layer), part) if block == "blk" and layer.isdigit() else (-1, name)
+    return (int(layer), part) if block == "blk" and layer.isdecimal() else (-1, name)
 
 
 def split_halves(weight: Array, num_heads: int) -> Array:

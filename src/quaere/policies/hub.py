@@ -6,16 +6,22 @@ resolve_hub("Qwen/Qwen3-0.6B@main", pull=True) -> Path(".../models--Qwen--Qwen3-
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from quaere.errors import ModelMissing
+from quaere.records.foreign_json import decode_json
 
 _TIMEOUT_S = 5.0
 _HUB_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 _REVISION = re.compile(r"\w[\w./-]{0,99}")  # a branch, a tag or a commit
 _FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
+
+
+class _Shards(msgspec.Struct):
+    """The index of a model's weight files: {"weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}}."""
+
+    weight_map: dict[str, str]
 
 
 class NotOnHub(ModelMissing):
@@ -65,8 +71,11 @@ def _is_complete(directory: Path) -> bool:
     index = directory / "model.safetensors.index.json"
     if not index.is_file():
         return (directory / "model.safetensors").is_file()
-    shards: dict[str, Any] = msgspec.json.decode(index.read_bytes())
-    return all((directory / name).is_file() for name in set(shards["weight_map"].values()))
+    try:
+        shards = decode_json(index.read_bytes(), _Shards)
+    except msgspec.DecodeError:
+        return False
+    return all((directory / name).is_file() for name in shards.weight_map.values())
 
 
 def explain_hub_error(error: Exception) -> str:

@@ -79,6 +79,11 @@ class Documents:
             for number, (task, choice) in zip(numbers, self.chosen.items(), strict=True)
         ]
 
+    def holds(self, question: Question) -> bool:
+        """True if a given question is one that is held back, or rests on the same sentences."""
+        said = find_contents(question.text, [span.text for span in question.evidence])
+        return bool(self._known.texts) and any(map(self._known.is_repeated_by, said))
+
     def repeats_held(self, proposed: Proposed) -> bool:
         """True if a proposal asks a question that is held back, or for what its sentences say.
 

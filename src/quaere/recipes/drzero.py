@@ -206,7 +206,10 @@ class DrZero:
         seen = remember_questions(training.store.candidates(iteration=iteration))
         earlier = [one for one in training.store.candidates(kept=True) if one.iteration < iteration]
         seen |= remember_kept(earlier, given_again=config.given_again)
-        async for step, numbers in generation_steps(self.config, training, self.stage, self.asking, iteration, seen):
+        steps = generation_steps(
+            self.config, training, self.stage, self.asking, iteration, seen, is_held=self.second.holds
+        )
+        async for step, numbers in steps:
             written = await self.propose(step, self.draw(step, numbers), config.questions * config.samples)
             proposals = keep_best(step, written, config.samples, config.max_words)
             step.candidates += await self.examine(step, proposals, seen)

@@ -42,7 +42,7 @@ from quaere.training.given import (
 from quaere.training.rollouts import Stage
 from quaere.training.settings import LearnerSettings
 from quaere.training.solver_phase import AbstentionSettings, SolverConfig, practise, solver_of
-from quaere.training.step import Step
+from quaere.training.step import Step, trace_tokens
 from quaere.training.training_run import TrainingRun
 from quaere.warmup.scripted_episodes import Attempt, demonstrate
 
@@ -251,8 +251,10 @@ async def learn_answers(
     if not episodes:
         said = "no answer of the batch fits into the limits after its prompt"
         raise TrainingStopped(said, hint="raise solver.limits.sequence_tokens or solver.limits.turn_tokens")
+    samples = [make_sample(episode, 1.0) for episode in episodes]
+    trace_tokens(step, samples)
     # Nobody sampled these tokens, so there is no sampler to differ from.
-    learned = step.learner.step([make_sample(episode, 1.0) for episode in episodes])
+    learned = step.learner.step(samples)
     step.metrics |= {name: value for name, value in learned.items() if not name.startswith("mismatch/")}
     step.metrics["solver/unwritten"] = float(len(written) - len(episodes))
     for episode in episodes:

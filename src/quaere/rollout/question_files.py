@@ -327,7 +327,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, QuestionRow]]:
                 return chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1024, columns=columns))
 
             yield from _read_table(path, file.schema_arrow.names, read)
-    except arrow.ArrowException as error:
+    except (arrow.ArrowException, UnicodeDecodeError) as error:  # a program may write any bytes as text
         raise BadInput(f"{path} is not a valid Parquet file: {str(error).splitlines()[0]}") from error
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error

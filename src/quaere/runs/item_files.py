@@ -280,7 +280,8 @@ def _read_rows(path: Path, kind: type[_Row], shape: str) -> list[_Row]:
 
 
 def _read_jsonl(path: Path, kind: type[_Row]) -> Iterator[tuple[str, Callable[[], _Row]]]:
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # some editors begin a file with a byte-order mark
+    for number, line in enumerate(content.splitlines(), start=1):
         if line.strip():
             yield f"line {number}", partial(decode_json, line, kind)
 
@@ -291,7 +292,7 @@ def _read_parquet(path: Path, kind: type[_Row]) -> Iterator[tuple[str, Callable[
         with parquet.ParquetFile(path) as file:
             known = [name for name in kind.__struct_fields__ if name in file.schema_arrow.names]
             rows = file.read(columns=known).to_pylist()
-    except arrow.ArrowException as error:
+    except (arrow.ArrowException, UnicodeDecodeError) as error:  # a program may write any bytes as text
         raise BadInput(f"{path} is not a valid Parquet file: {str(error).splitlines()[0]}") from error
     for number, row in enumerate(rows, start=1):
         yield f"row {number}", partial(msgspec.convert, row, kind)

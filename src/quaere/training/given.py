@@ -143,14 +143,20 @@ async def take_given(
     *,
     attempts: int,
     max_words: int,
+    is_held: Callable[[Question], bool] = lambda question: False,
 ) -> None:
     """Add given questions to the step's candidates, with the reason if one is dropped.
 
-    With `attempts`, the solver attempts each question, and those it never or always solves are dropped. `seen` is the
-    set of normalised questions so far and is extended. Evidence is kept if it is in the documents verbatim; otherwise
-    only its text is kept, as the span.
+    Those that repeat a question on which the solver is measured (`is_held`) are duplicates. With `attempts`, the solver
+    attempts each question, and those it never or always solves are dropped. `seen` is the set of normalised questions
+    so far and is extended. Evidence is kept if it is in the documents verbatim; otherwise only its text is kept, as the
+    span.
     """
     made = [_make(question, step, seen, max_words, training.read_document) for question in questions]
+    made = [
+        structs.replace(candidate, reason="duplicate") if candidate.kept and is_held(question) else candidate
+        for candidate, question in zip(made, questions, strict=True)
+    ]
     tried = [candidate.to_question() if candidate.kept else None for candidate in made]
     groups = await stage.attempt(step, protocol, tried, attempts, limits)
     for candidate, group in zip(made, groups, strict=True):
@@ -322,6 +328,8 @@ def check_config(config: PracticeConfig) -> None:
     check_run(config)
     check_solver(config.solver)
     config.validation.check()
+    if not config.solver.steps and math.isinf(config.epochs):
+        raise BadInput("epochs must be a finite number with solver.steps=0, or the run would have no end")
 
 
 def check_practice(config: PracticeConfig, recipe: str) -> None:

@@ -224,7 +224,8 @@ def judge_form(proposed: Proposed, seen: set[str], max_words: int = 0) -> DropRe
     if proposed.question is None and not proposed.score.leaked:
         return "invalid"
     reason = judge_text(proposed.written.question, seen, max_words, leaked=proposed.score.leaked)
-    return reason or ("duplicate" if proposed.sentences in seen else "")
+    # Without evidence the name of its sentences is "", as are the normalised words of a given question such as "?".
+    return reason or ("duplicate" if proposed.sentences and proposed.sentences in seen else "")
 
 
 def judge_text(question: str, seen: set[str], max_words: int, *, leaked: bool) -> DropReason:

@@ -26,6 +26,7 @@ from quaere.errors import BadInput, TrainingStopped
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.model_folders import CONFIG, WEIGHTS
 from quaere.policies.tinker import TinkerSampler, TinkerService
+from quaere.records.foreign_json import decode_json
 from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.training.actors import RolePlay, open_renderer
 from quaere.training.settings import LearnerSettings, RunConfig
@@ -185,7 +186,7 @@ def choose_base(
 def read_positions(model: Path) -> int:
     """The context length in a model's config.json; a million if there is none."""
     try:
-        described = msgspec.json.decode((model / "config.json").read_bytes(), type=dict[str, Any])
+        described = decode_json((model / "config.json").read_bytes(), dict[str, Any])
     except (OSError, msgspec.DecodeError):
         return 1 << 20
     return int(described.get("max_position_embeddings") or 1 << 20)
@@ -297,7 +298,7 @@ class RemoteRole:
 def read_state(folder: Path) -> SavedState:
     """The server state recorded in a role's folder of a checkpoint; BadInput if there is none."""
     try:
-        return msgspec.json.decode(read_regular(folder / STATE_FILE), type=SavedState)
+        return decode_json(read_regular(folder / STATE_FILE), SavedState)
     except FileNotFoundError:
         raise BadInput(
             f"{folder} was not written by a trainer: a run goes on where it began", hint="--set trainer.kind=local"
@@ -344,7 +345,7 @@ def read_archive(archive: bytes) -> dict[str, bytes]:
 def write_adapter(files: Mapping[str, bytes], folder: Path, base: str) -> None:
     """Write an adapter's weights and its config, which names `base`, the path of its base model on this machine."""
     try:
-        weights, described = files[WEIGHTS], msgspec.json.decode(files[CONFIG], type=dict[str, Any])
+        weights, described = files[WEIGHTS], decode_json(files[CONFIG], dict[str, Any])
     except (KeyError, msgspec.DecodeError) as error:
         raise TrainingStopped(f"what the trainer gave as an adapter cannot be read: {error}") from error
     described |= {"base_model_name_or_path": base, "task_type": "CAUSAL_LM"}

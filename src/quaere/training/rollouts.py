@@ -147,6 +147,19 @@ def several_a_step(num_several: int, num_others: int, drawing: Drawing) -> Fract
     return max(least, min(most, Fraction(drawing.several_share).limit_denominator(1000) * batch))
 
 
+def count_distinct(questions: Sequence[Question], num_steps: int, drawing: Drawing) -> int:
+    """Number of different questions in the first `num_steps` steps of a phase, as `draw_by_need` draws them.
+
+    Computed from the place in the phase alone: in its rounds, each question comes once before any comes again.
+    """
+    num_several = sum(question.searches > 1 for question in questions)
+    num_others, num_draws = len(questions) - num_several, num_steps * min(drawing.batch, len(questions))
+    if not drawing.several_share or not num_several or not num_others:
+        return min(num_draws, len(questions))
+    num_drawn = math.floor(num_steps * several_a_step(num_several, num_others, drawing))
+    return min(num_drawn, num_several) + min(num_draws - num_drawn, num_others)
+
+
 def draw_questions(questions: Sequence[Question], number: int, batch: int, seed: int) -> list[Question]:
     """The questions of a step, from shuffled rounds over all questions.
 

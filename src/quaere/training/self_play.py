@@ -1,14 +1,14 @@
 """Self-play of a proposer and a solver: settings, steps and their maximum cost, generation of the curriculum."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from msgspec import Struct, field
 
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import taught_name
 from quaere.errors import BadInput
-from quaere.records import Candidate
+from quaere.records import Candidate, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.proposer import FORMAT_WEIGHT
 from quaere.rollout.policy import derive_seed
@@ -39,7 +39,7 @@ class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
         attempts: Attempts of the solver at each candidate: those it never or always solves are dropped. 0: no
             attempts, nothing is dropped. [Quaere]
         given: A file, run or data set (hub:OWNER/NAME) whose questions the first iteration's curriculum begins with.
-            [Quaere]
+            Those that repeat one of `proposer.held_back` are dropped. [Quaere]
         given_again: Begin every iteration with them: with `attempts`, each keeps those that its solver solves
             sometimes. [Quaere]
     """
@@ -124,7 +124,8 @@ def check_self_play(config: SelfPlayConfig) -> None:
         )
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
-    check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
+    if not proposer.is_hardening:  # rewordings have no hops
+        check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
     if proposer.advantage == "grpo" and proposer.questions < 2:
         raise BadInput(
             "proposer.advantage=grpo compares questions about one document: set proposer.questions=2 or more"
@@ -145,6 +146,9 @@ def _check_hardening(proposer: ProposerConfig, generation: GenerationConfig) -> 
     proposer.hardening.check(task, generation.given, again=generation.given_again)
     if not proposer.document:
         raise BadInput(f"{task} shows the page of each question: leave out proposer.document=false")
+    if proposer.task == "harden" and min(proposer.limits.max_turns - 1, proposer.limits.max_searches) < 1:
+        said = f"{task} takes a search and a turn more for the question, and proposer.limits have no room for both"
+        raise BadInput(said, hint="--set proposer.limits.max_turns=2 --set proposer.limits.max_searches=1, or more")
     if proposer.reward.format_weight not in (0, FORMAT_WEIGHT):
         raise BadInput(f"{task} has no format reward: leave out proposer.reward.format_weight")
     if not count_candidates(generation, proposer):
@@ -210,12 +214,20 @@ def place_tasks(config: SelfPlayConfig, iteration: int, numbers: Sequence[int]) 
 
 
 async def generation_steps(
-    config: SelfPlayConfig, training: TrainingRun, stage: Stage, solver: Protocol, iteration: int, seen: set[str]
+    config: SelfPlayConfig,
+    training: TrainingRun,
+    stage: Stage,
+    solver: Protocol,
+    iteration: int,
+    seen: set[str],
+    *,
+    is_held: Callable[[Question], bool] = lambda question: False,
 ) -> AsyncIterator[tuple[Step, range]]:
     """The steps in which the proposer writes the solver's questions, each with the numbers of its documents.
 
-    Given questions come first, in a step of their own that is not yielded. `seen` (normalised questions so far) is
-    extended. Metrics of a step are added after the caller is done with it.
+    Given questions come first, in a step of their own that is not yielded; those that repeat a question on which the
+    solver is measured (`is_held`) are dropped. `seen` (normalised questions so far) is extended. Metrics of a step are
+    added after the caller is done with it.
     """
     generation, proposer = config.generation, config.proposer
     total, size = count_documents(generation, proposer), documents_a_batch(generation)
@@ -225,7 +237,7 @@ async def generation_steps(
         if step.number < num_given:
             given, limits = read_given(training.store), config.solver.limits
             how = {"attempts": generation.attempts, "max_words": generation.max_words}
-            await take_given(step, training, stage, solver, limits, given, seen, **how)
+            await take_given(step, training, stage, solver, limits, given, seen, is_held=is_held, **how)
         else:
             first = (step.number - num_given) * size
             yield step, range(first, min(total, first + size))

@@ -21,7 +21,7 @@ from quaere.objectives.policy_gradient import Advantages, grpo
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Question, name_sentences
 from quaere.rewards.abstention import UNANSWERABLE, AbstentionRewards
-from quaere.rewards.answers import exact_match_score, f1_score
+from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt, SignedFraction
@@ -31,6 +31,7 @@ from quaere.training.rollouts import (
     Stage,
     attempt_jobs,
     check_finite,
+    count_distinct,
     count_steps_with_questions,
     draw_by_need,
     hide_some,
@@ -229,7 +230,9 @@ async def practise(
         if abstention.allowed:
             asked = hide_some(asked, abstention.hidden_share, derive_seed(step.seed, "hidden"))
         await learn_from(training, stage, step, asked, config, solver)
-        step.metrics |= {**(also or {}), **measure_draws(step.number + 1, config.batch, len(questions))}
+        num_done, num = step.number + 1, len(questions)
+        step.metrics |= measure_draws(num_done, config.batch, num, count_distinct(questions, num_done, drawing))
+        step.metrics |= also or {}
         await validator.after(step)
     training.take_best("solver")
     training.skip(config.steps - num_steps)
@@ -311,9 +314,10 @@ def hold_back(
 ) -> tuple[list[Question], list[Question]]:
     """The questions to train on and those to validate on, with the same distribution of hops.
 
-    Questions with the same last sentence of evidence, such as a fact and its rewording, are on one side: there may be
-    fewer to validate on for it. The selection derives from these sentences, the ids and the seed alone: a resumed run
-    holds back the same questions, and if one is added or rejected, hardly any other changes sides.
+    Questions with the same last sentence of evidence, such as a fact and its rewording, are on one side, as are those
+    without evidence that have the same words: there may be fewer to validate on for it. The selection derives from
+    sentences, words, ids and the seed alone: a resumed run holds back the same questions, and if one is added or
+    rejected, hardly any other changes sides.
     """
     size, total = count_held_back(len(questions), settings), len(questions)
     # Largest remainder method: each number's share rounded down, plus one for those with the largest remainders.
@@ -321,7 +325,8 @@ def hold_back(
     left = Counter({hops: count * size // total for hops, count in counts.items()})
     by_remainder = sorted(counts, key=lambda hops: (-(counts[hops] * size % total), hops))
     left.update(by_remainder[: size - left.total()])
-    together = grouped((name_sentences(one.evidence[-1:]) or one.id, one) for one in questions)
+    names = ((name_sentences(one.evidence[-1:]) or normalise_answer(one.text) or one.id, one) for one in questions)
+    together = grouped(names)
     held: set[str] = set()
     firsts = {name: min(one.id for one in several) for name, several in together.items()}
     # Sorted by a hash, not shuffled: a shuffle would change completely with one added question.

@@ -234,15 +234,13 @@ def measure_groups(advantages: Advantages) -> dict[str, float]:
     return {"groups/informative": float(num), **share}
 
 
-def measure_draws(num_steps: int, batch: int, num_questions: int) -> dict[str, float]:
-    """Number of distinct questions, and epochs over all questions, in the first `num_steps` steps of a phase.
+def measure_draws(num_steps: int, batch: int, num_questions: int, num_distinct: int) -> dict[str, float]:
+    """Number of distinct questions (`count_distinct`), and epochs over all, in the first `num_steps` steps of a phase.
 
-    Computed from the place in the phase alone, as `draw_questions` draws: shuffled rounds with each question once.
-
-        measure_draws(3, 4, num_questions=8) -> {"questions/distinct": 8.0, "questions/epochs": 1.5}
+    measure_draws(3, 4, num_questions=8, num_distinct=8) -> {"questions/distinct": 8.0, "questions/epochs": 1.5}
     """
     num_draws = num_steps * min(batch, num_questions)
-    return {"questions/distinct": float(min(num_draws, num_questions)), "questions/epochs": num_draws / num_questions}
+    return {"questions/distinct": float(num_distinct), "questions/epochs": num_draws / num_questions}
 
 
 def measure_pace(metrics: Mapping[str, float], seconds: float) -> dict[str, float]:

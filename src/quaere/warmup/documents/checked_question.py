@@ -21,6 +21,7 @@ from quaere.disk import append_whole, explain_errors
 from quaere.errors import BadInput
 from quaere.grouping import group_by
 from quaere.records import Evidence, Passage, Question
+from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import contains, normalise_answer
 from quaere.setting_types import NonNegativeFloat, PositiveCount, PositiveInt, check_settings
 from quaere.warmup.documents.askable_facts import Fact, draw_facts, find_facts, is_drawn
@@ -282,7 +283,7 @@ class Journal:
             hint = f"type the same command as before, or: rm {path}"
             raise BadInput(f"{path} was begun with another model, index or settings", hint=hint)
         try:
-            batches = [msgspec.json.decode(line, type=Batch) for line in whole]
+            batches = [decode_json(line, Batch) for line in whole]
         except msgspec.DecodeError as error:
             raise BadInput(f"{path} is damaged: {error}", hint=f"rm {path}, to begin again") from error
         self.batches = {batch.number: batch for batch in batches}
