@@ -149,7 +149,7 @@ def render_candidates(candidates: Sequence[Candidate]) -> Group:
         words = (name, trim(candidate.question, 80), trim(candidate.answer, 40), str(candidate.hops))
         rows.append((*words, str(candidate.facts), right, candidate.reason))
     heads = ("episode", "question", "answer", "hops", "searches", "right", "dropped")
-    table = plain_table(*heads, rows=rows, right=("hops", "searches", "right"))
+    table = plain_table(*heads, rows=rows, right=("hops", "searches", "right"), whole=("episode",))
     counted = f"{count(len(candidates), 'candidate')}, {sum(candidate.kept for candidate in candidates)} kept"
     return Group(*([table] if candidates else []), Text(counted, "dim"))
 
@@ -173,7 +173,7 @@ def render_episodes(found: Mapping[str, Any], name: str) -> Group:
         numbers = (str(row.num_turns), str(row.num_searches), str(row.num_tokens))
         cells.append((row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), _name_end(row), *numbers))
     heads = ("episode", *place, "question", "answer", "end", *counts)
-    table = plain_table(*heads, rows=cells, right=("step", *counts))
+    table = plain_table(*heads, rows=cells, right=("step", *counts), whole=("episode",))
     how = printable(f"quaere runs show {name} EPISODE")
     answered = sum(_name_end(row) == "answered" for row in rows)
     counted = Text(f"{count(len(rows), 'episode')}, {answered} answered; {how}", "dim")
