@@ -5,6 +5,7 @@ run.metrics("reward/mean")
 """
 
 import asyncio
+import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -338,7 +339,10 @@ def read_stopped(
             )
         found = find_recipe(stored.info.settings["recipe"])
         if recipe not in (None, found.name):
-            raise BadInput(f"{path} is a run of {found.name}, not of {recipe}", hint=f"quaere evolve --resume {path}")
+            raise BadInput(
+                f"{path} is a run of {found.name}, not of {recipe}",
+                hint=f"quaere evolve --resume {shlex.quote(str(path))}",
+            )
         if (stored.info.settings.get("search") == _FUNCTION) != has_function:
             began = "without" if has_function else "with"
             raise BadInput(f"{path} began {began} a search function", hint=f"resume it {began} search=FUNCTION")
@@ -356,7 +360,9 @@ def read_stopped(
     _refuse_fixed(changes)
     if config.index and is_folder(config.index) and not Path(config.index).exists():
         said = f"the index of the run is not here: {config.index}"
-        raise BadInput(said, hint=f"quaere evolve --resume {path} --index DIR --force, with its place now")
+        raise BadInput(
+            said, hint=f"quaere evolve --resume {shlex.quote(str(path))} --index DIR --force, with its place now"
+        )
     found.check(config)
     if open_index(Path(config.index)).fingerprint != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
@@ -421,7 +427,7 @@ async def train_to_end(
                 told.note(then)
             raise
         else:
-            told.note(f"done; look at it with: quaere runs show {store.path}")
+            told.note(f"done; look at it with: quaere runs show {shlex.quote(str(store.path))}")
         finally:
             told.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -180,9 +181,10 @@ def _check_options(args: argparse.Namespace) -> None:
     apart = {"run", "update", "watch", "json", "rerank"}
     given = [name for name, value in vars(args).items() if name not in apart and value not in (None, False, [])]
     if not args.gitignore or given != ["gitignore"]:
+        index = shlex.quote(str(args.update))
         raise BadInput(
             "--update takes no SOURCE, and no option but --rerank, --watch and --json: the others are remembered",
-            hint=f"quaere index --update {args.update}, or quaere index SOURCE --out {args.update} --force ...",
+            hint=f"quaere index --update {index}, or quaere index SOURCE --out {index} --force ...",
         )
 
 
@@ -252,7 +254,7 @@ def _print_summary(index: Index, seconds: float) -> None:
     for note, value in notes:
         if value:
             print(printable_line(f"  {note}: {value}"))  # files may be called anything
-    print(f'next: quaere search "..." --index {index.path}')
+    print(f'next: quaere search "..." --index {shlex.quote(str(index.path))}')
 
 
 def _named(reasons: list[str], total: int) -> list[tuple[str, str]]:

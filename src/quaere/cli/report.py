@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -219,7 +220,8 @@ class _Reports:
     def _print_places(self, files: list[Path]) -> None:
         for file in files:
             self.console.print(str(file), markup=False, soft_wrap=True)
-        self.console.print(f"quaere runs show {self.stored.path}", style="dim", markup=False)
+        line = f"quaere runs show {shlex.quote(str(self.stored.path))}"
+        self.console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
 def _say_missing(episode: Episode) -> str:
