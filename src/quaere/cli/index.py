@@ -151,8 +151,8 @@ fill = command(
     group("search by meaning (dense, hybrid, lance)", MeaningOptions),
     group("LanceDB (lance)", LanceOptions, about="passages and vectors stay on disk; options as above"),
     description="""\
-Make an index of every SOURCE: a folder of documents (.md .txt .rst .html .pdf .docx .pptx .xlsx .csv .tsv .ipynb .epub
-.eml), one document, or a JSON Lines file (.jsonl, .jsonl.gz, .jsonl.zst) with {"id", "title", "text"} or
+Make an index of every SOURCE: a folder of documents (.md .adoc .rst .txt .html .pdf .docx .pptx .xlsx .csv .tsv .ipynb
+.epub .eml), one document, or a JSON Lines file (.jsonl, .ndjson, .jsonl.gz, .jsonl.zst) with {"id", "title", "text"} or
 {"id", "contents"} on each line. With --update, bring an index up to date: its sources and options are remembered, and
 only files that have changed are read and embedded.
 """,
