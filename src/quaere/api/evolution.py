@@ -247,6 +247,9 @@ def create_store(
     from quaere.training.given import QUESTIONS, copy_given, encode_questions, read_source
 
     check_writers(writers)
+    if out is not None and Path(out, "config.yaml").exists():
+        hint = f"quaere evolve --resume {shlex.quote(str(out))}, or choose another --out"
+        raise BadInput(f"{out} is a run already", hint=hint)
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index}
     settings |= {"index_fingerprint": open_index(Path(config.index)).fingerprint}
     settings |= ({"search": _FUNCTION} if has_function else {}) | ({"writers": list(writers)} if writers else {})
