@@ -45,6 +45,15 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path):
         report_place(tmp_path / "file" / "a.md")
 
 
+def test_files_of_reports_that_exist_are_refused_without_force(tmp_path):
+    (tmp_path / "q2.html").touch()
+    assert report_place(tmp_path, names=["q1"]).kind == "folder"
+    with pytest.raises(BadInput, match=r"q2\.html exists already"):
+        report_place(tmp_path, 2, names=["q1", "q2"])
+    assert report_place(tmp_path, to=("md",), names=["q2"]).formats == ("md",)
+    assert report_place(tmp_path, names=["q2"], force=True).kind == "folder"
+
+
 def test_a_folder_without_permission_is_refused_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # to root everything is permitted
     with pytest.raises(BadInput, match="no permission"):

@@ -89,6 +89,15 @@ def test_going_on_with_a_finished_run_changes_nothing(run_path, capsys):
     assert "going on after step 6 of 6" in capsys.readouterr().err
 
 
+def test_a_run_that_is_there_is_resumed_and_not_begun_again(place, run_path, capsys):
+    before = contents(run_path)
+    assert evolve("drzero", *place[1], "--out", run_path) == 2
+    said, hint = capsys.readouterr().err.splitlines()[-2:]
+    assert said == f"quaere: {run_path} is a run already"
+    assert hint == f"  try: quaere evolve --resume {run_path}, or choose another --out"
+    assert contents(run_path) == before
+
+
 def test_a_changed_config_is_refused_unless_forced(run_path, tmp_path, capsys):
     run_path = shutil.copytree(run_path, tmp_path / "run")  # other tests go on with the run as it was
     assert evolve("--resume", run_path, "--set", "solver.steps=3") == 2

@@ -33,6 +33,8 @@ def test_the_nearest_name_is_suggested_in_one_line(words, said, capsys):
     ("words", "said"),
     [
         (["search", "Halm", "--xyzzy", "3"], "there is no option --xyzzy"),
+        (["search", "Halm", "--index", "DIR", "-k", "3"], "there is no option -k"),
+        (["search", "-k3", "Halm"], "there is no option -k"),
         (["search", "Halm"], "the following arguments are required: --index/--search"),
     ],
 )
@@ -94,6 +96,7 @@ def make_parser():
         (["--verb", "find", "-5"], ["-5"], None),
         (["find", "--", "--limmit"], ["--limmit"], None),
         (["find", "--a text with spaces"], ["--a text with spaces"], None),
+        (["find", "--", "-a"], ["-a"], None),
     ],
 )
 def test_what_argparse_takes_is_taken(words, text, limit):

@@ -201,6 +201,18 @@ def test_a_model_that_was_taught_to_write_is_reminded_only(place, says, tmp_path
         assert (settings["style"], settings["max_turns"], settings["topk"]) == ("brief", 4, 2)
 
 
+@pytest.mark.parametrize(("out", "file"), [("halm.md", "halm.md"), ("docs", "docs/report.html")])
+def test_a_file_that_exists_is_replaced_only_with_force(place, tmp_path, capsys, out, file):
+    mine = tmp_path / file
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("my own notes")
+    asked = ["What is known of the Halm bridge?", "--out", str(tmp_path / out)]
+    assert compose(place, *asked) == 2
+    assert f"quaere: {mine} exists already\n  try: choose another --out, or add --force" in capsys.readouterr().err
+    assert mine.read_text() == "my own notes"
+    assert compose(place, *asked, "--force") == 0 and HALM in mine.read_text()
+
+
 def test_a_real_if_tiny_model_is_guided_to_a_report_or_a_limit(place, tmp_path, capsys):
     tiny.model().save_pretrained(tmp_path / "model")
     tiny.tokenizer().save_pretrained(tmp_path / "model")

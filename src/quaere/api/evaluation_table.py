@@ -5,6 +5,7 @@ print_results(evaluation, [earlier], None)
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
@@ -84,7 +85,7 @@ def print_results(
     costs = f"{score.mean_turns:.2f} turns and {score.mean_tokens:.0f} tokens an episode"
     console.print(f"{_count_asked(evaluation)}; {costs}; {score.num_malformed} malformed turns", style="dim")
     if stored is not None:
-        console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
+        console.print(f"quaere runs show {shlex.quote(str(stored.path))}", style="dim", markup=False, soft_wrap=True)
 
 
 def print_json(

@@ -5,6 +5,7 @@ run.metrics("reward/mean")
 """
 
 import asyncio
+import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -261,6 +262,9 @@ def create_store(
     from quaere.training.given import QUESTIONS, copy_given, encode_questions, read_source
 
     check_writers(writers)
+    if out is not None and Path(out, "config.yaml").exists():
+        hint = f"quaere evolve --resume {shlex.quote(str(out))}, or choose another --out"
+        raise BadInput(f"{out} is a run already", hint=hint)
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index}
     settings |= {"index_fingerprint": open_index(Path(config.index)).fingerprint}
     settings |= ({"search": _FUNCTION} if has_function else {}) | ({"writers": list(writers)} if writers else {})
@@ -353,7 +357,10 @@ def read_stopped(
             )
         found = find_recipe(stored.info.settings["recipe"])
         if recipe not in (None, found.name):
-            raise BadInput(f"{path} is a run of {found.name}, not of {recipe}", hint=f"quaere evolve --resume {path}")
+            raise BadInput(
+                f"{path} is a run of {found.name}, not of {recipe}",
+                hint=f"quaere evolve --resume {shlex.quote(str(path))}",
+            )
         if (stored.info.settings.get("search") == _FUNCTION) != has_function:
             began = "without" if has_function else "with"
             raise BadInput(f"{path} began {began} a search function", hint=f"resume it {began} search=FUNCTION")
@@ -371,7 +378,9 @@ def read_stopped(
     _refuse_fixed(changes)
     if config.index and is_folder(config.index) and not Path(config.index).exists():
         said = f"the index of the run is not here: {config.index}"
-        raise BadInput(said, hint=f"quaere evolve --resume {path} --index DIR --force, with its place now")
+        raise BadInput(
+            said, hint=f"quaere evolve --resume {shlex.quote(str(path))} --index DIR --force, with its place now"
+        )
     found.check(config)
     if open_index(Path(config.index)).fingerprint != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
@@ -436,7 +445,7 @@ async def train_to_end(
                 told.note(then)
             raise
         else:
-            told.note(f"done; look at it with: quaere runs show {store.path}")
+            told.note(f"done; look at it with: quaere runs show {shlex.quote(str(store.path))}")
         finally:
             told.close()
 

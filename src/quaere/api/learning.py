@@ -15,6 +15,7 @@ With `update`, `learning_update.py` runs these stages for the documents that hav
 from __future__ import annotations
 
 import gc
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -297,7 +298,7 @@ class Learning:
                         run.resume(settings=moved, **told)
             return
         practice = str(self.out / "practice.jsonl")
-        self.note(f"reinforcing; watch it with: quaere view {self.run}")
+        self.note(f"reinforcing; watch it with: quaere view {shlex.quote(str(self.run))}")
         with self._timed("reinforcement"):
             evolve(
                 self.plan.recipe,

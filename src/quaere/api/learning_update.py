@@ -138,7 +138,7 @@ def _find_finished(asked: Asked, root: Path) -> Plan:
         raise BadInput(f"{root} {said}, so there is nothing to update", hint="the same command without --update")
     plan = find_plan(asked, root)
     if plan.trainer != "local":
-        merged = f"quaere export {root / 'run'} --role solver --merge --out WARM"
+        merged = f"quaere export {shlex.quote(str(root / 'run'))} --role solver --merge --out WARM"
         raise BadInput(
             "a trainer begins with the model that it serves, and an update with the agent",
             hint=f"{merged}, quaere trainer start skyrl --model WARM, then --model WARM and another --out",

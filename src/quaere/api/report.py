@@ -63,6 +63,7 @@ def report(
     *,
     out: str | Path | None = None,
     to: Sequence[str] = (),
+    force: bool = False,
     outline: Sequence[str] = (),
     compose: bool | None = None,
     strict: bool = True,
@@ -75,12 +76,13 @@ def report(
     It is composed (`api/composer.py`) without an agent, from an index or its place; with `compose`; and by default with
     models of the catalogue that are too small to write, unless they are `guided`. A model then only joins sentences.
     `outline` has the headings of a composed report. What a model wrote without support is left out, or marked if not
-    `strict`. `out` is a file (`report.html`, `.md`, `.docx`, `.pdf`) or a folder for the formats in `to`. Limits of a
-    model are by default as it was trained to write, else 10 turns of 2048 tokens.
+    `strict`. `out` is a file (`report.html`, `.md`, `.docx`, `.pdf`) or a folder for the formats in `to`; files that
+    exist are replaced only with `force`. Limits of a model are by default as it was trained to write, else 10 turns of
+    2048 tokens.
     """
     check_limits(limits)
     asked = make_question(question, "report")
-    place = report_place(Path(out), to=to) if out is not None else None
+    place = report_place(Path(out), to=to, names=[asked.id], force=force) if out is not None else None
     searcher = agent.searcher if isinstance(agent, Agent) else open_search(agent, None)
     if isinstance(searcher, NoSearcher):
         raise BadInput("a report needs something to search", hint='Agent("smollm2-135m", "notes-index")')

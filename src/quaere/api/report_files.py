@@ -52,8 +52,13 @@ class ReportPlace(Struct, frozen=True):
         return self.path if self.kind == "folder" else self.path.parent
 
 
-def report_place(out: Path, num_reports: int = 1, to: Sequence[str] = ()) -> ReportPlace:
-    """The place that `--out` and `--to` name; `BadInput` now, not after the work, if it cannot be written."""
+def report_place(
+    out: Path, num_reports: int = 1, to: Sequence[str] = (), *, names: Sequence[str] = (), force: bool = False
+) -> ReportPlace:
+    """The place that `--out` and `--to` name; `BadInput` now, not after the work, if it cannot be written.
+
+    Of the reports of these names, no file may exist, unless `force`: it may be a document of the user.
+    """
     kind = "folder" if out.is_dir() or not out.suffix else _SUFFIXES.get(out.suffix.lower())
     if kind is None:
         hint = "--out report.html, or a folder with --to html,pdf"
@@ -75,6 +80,9 @@ def report_place(out: Path, num_reports: int = 1, to: Sequence[str] = ()) -> Rep
         raise BadInput(f"cannot write to {place.folder}: {error.strerror}") from error
     if not writable:
         raise BadInput(f"cannot write to {place.folder}: no permission", hint="choose another --out")
+    files = (file for name in names for file in _report_files(place, name).values())
+    if not force and (taken := next((file for file in files if file.exists()), None)):
+        raise BadInput(f"{taken} exists already", hint="choose another --out, or add --force to replace it")
     return place
 
 
@@ -96,11 +104,17 @@ def write_report(
     link = partial(_document_path, place=place, index=index)
     if place.kind == "jsonl":
         return [_add_line(report, place.path, to_markdown(report, link, index=index_name, searches=searches))]
-    named = {kind: place.folder / f"{_file_name(name)}.{kind}" for kind in place.formats}
-    paths = named if place.kind == "folder" else dict.fromkeys(place.formats, place.path)
+    paths = _report_files(place, name)
     for kind, path in paths.items():
         write_file(path, _WRITERS[kind](report, link, index=index_name, searches=searches))
     return list(paths.values())
+
+
+def _report_files(place: ReportPlace, name: str) -> dict[Format, Path]:
+    """The files of a report by format; none for a file of JSON lines, which reports are added to."""
+    if place.kind == "folder":
+        return {kind: place.folder / f"{_file_name(name)}.{kind}" for kind in place.formats}
+    return dict.fromkeys(place.formats, place.path)
 
 
 def _add_line(report: Report, path: Path, article: str) -> Path:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
@@ -138,7 +139,7 @@ async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgen
             if agent.cites or answer.found or answer.support or not answer.text:  # else its doubt says as much
                 console.print(render_evidence(episode) if agent.cites else render_support(episode))
             console.print(render_doubt(episode, agent.min_overlap), end="")
-        console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
+        console.print(f"quaere runs show {shlex.quote(str(stored.path))}", style="dim", markup=False, soft_wrap=True)
     refuse_all_failed([episode])
     refuse_unanswered(episode, agent.min_overlap, agent.min_confidence)
 
@@ -218,4 +219,4 @@ def _print_table(answers: list[Answer], stored: Run, agent: OpenAgent, *, show_f
     names = ("facts", "question", "answer", "expected", "right", "searches", "evidence")
     console.print(plain_table(*names, rows=rows, filled=True))
     console.print(summarise_answers(answers, evidence=agent.cites), style="bold", markup=False)
-    console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
+    console.print(f"quaere runs show {shlex.quote(str(stored.path))}", style="dim", markup=False, soft_wrap=True)

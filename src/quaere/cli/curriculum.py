@@ -9,6 +9,7 @@ quaere curriculum evolve-1 quality
 """
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -198,7 +199,7 @@ def _list(args: argparse.Namespace) -> None:
             print(as_json(item_files.item_rows(page, run.info.id)))
             return
         num_lost = len(run.verdicts().keys() - {item.candidate.id for item in read_items(run)})
-    open_console().print(render_items(page, found, args.offset, args.name, said, num_lost))
+    open_console().print(render_items(page, found, args.offset, args.name, said, num_lost), crop=False)
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -213,7 +214,7 @@ def _show(args: argparse.Namespace) -> None:
         beyond = {"problem": item.problem, "outdated": item.outdated, "episode_metrics": paid, "documents": said}
         print(as_json({**row, **beyond}))
         return
-    open_console().print(render_item(item, paid, document, said, args.name))
+    open_console().print(render_item(item, paid, document, said, args.name), crop=False)
 
 
 def _judge(args: argparse.Namespace) -> None:
@@ -232,7 +233,7 @@ def _clear(args: argparse.Namespace) -> None:
         known = run.verdicts()
     for id in args.ids:
         if id not in known:
-            raise BadInput(f"there is no verdict on {id} to remove", hint=f"quaere curriculum {args.name}")
+            raise BadInput(f"there is no verdict on {id} to remove", hint=f"quaere curriculum {shlex.quote(args.name)}")
     give_verdicts(run.path, [], clear=args.ids)
     _tell({"cleared": len(set(args.ids))}, args)
 

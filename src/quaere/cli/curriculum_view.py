@@ -5,13 +5,14 @@ Console().print(render_item(item, {"format/total": 0.5}, document_text, "", "evo
 Questions, spans and notes are untrusted text: `episode_view` says why all of them pass through `printable` and `Text`.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from quaere.api.printing import cells, count, plain_table
+from quaere.api.printing import cells, command_line, count, plain_table
 from quaere.cli.episode_view import labelled, trim
 from quaere.cli.terminal import printable
 from quaere.records import Candidate, Evidence
@@ -51,7 +52,7 @@ def render_items(
     lines += [Text(wrong, "red")] if num_wrong else []
     lines += [Text(outdated, "yellow")] if num_outdated else []
     lines += [Text(printable(said), "yellow")] if said else []
-    lines.append(Text(printable(f"  quaere curriculum {name} show ID"), "dim"))
+    lines.append(command_line(f"  quaere curriculum {shlex.quote(name)} show ID"))
     return Group(*([table] if page else []), *lines)
 
 
@@ -80,7 +81,8 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
     for label, numbers in (("scores", candidate.scores), ("paid", paid)):
         if numbers:
             parts.append(labelled(label, ", ".join(f"{key} {value:.4g}" for key, value in numbers.items()), ""))
-    more = [Text(printable(f"  quaere runs show {name} {candidate.episode_id}"), "dim")] if candidate.episode_id else []
+    shown = f"  quaere runs show {shlex.quote(name)} {candidate.episode_id}"
+    more = [command_line(shown)] if candidate.episode_id else []
     return Group(*parts, *_decision_lines(item), *more)
 
 

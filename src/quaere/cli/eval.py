@@ -256,8 +256,8 @@ def _check_output(args: argparse.Namespace) -> None:
         raise BadInput(f"--out writes one JSON object, not JSON Lines: {args.out}", hint=f"--items {args.out}")
     if args.items is not None:
         check_items_path(args.items)
-    options.check_writable(args.out, "--out")
-    options.check_writable(args.items, "--items")
+    options.check_writable(args.out, "--out", [args.questions])
+    options.check_writable(args.items, "--items", [args.questions])
     if args.items is None and args.out is not None:
         args.items = args.out.with_suffix(SUFFIX)
 

@@ -6,6 +6,7 @@ quaere ask "Who built the Halm bridge?" --model my-solver --index docs-index
 
 import argparse
 import json
+import shlex
 from functools import partial
 from typing import Literal
 
@@ -69,7 +70,8 @@ def _run(args: argparse.Namespace) -> None:
     print(f"{weights.role} of {weights.run} at step {weights.step}{why}: {what} in {args.out}")
     if weights.role != "proposer":
         command = "report" if weights.role == "actor" else "ask"
-        print(f'quaere {command} "your question" --index {weights.index or "INDEX"} --model {args.out}')
+        where = f"--index {shlex.quote(str(weights.index or 'INDEX'))} --model {shlex.quote(str(args.out))}"
+        print(f'quaere {command} "your question" {where}')
 
 
 fill = command(_run, ExportOptions, RunsFolder, exclusive(ExportForm))

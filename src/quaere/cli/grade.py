@@ -9,6 +9,7 @@ quaere grade report-20250301-101500 --facts questions.jsonl
 
 import argparse
 import asyncio
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -77,7 +78,7 @@ def _run(args: argparse.Namespace) -> None:
     if args.questions_out:
         assert bench is not None  # checked above
         num_written = bench.write_questions(args.questions_out, args.limit)
-        print(f"{num_written} prompts written: quaere report --questions {args.questions_out} ...")
+        print(f"{num_written} prompts written: quaere report --questions {shlex.quote(str(args.questions_out))} ...")
         return
     facts = read_facts(args.facts) if args.facts else None
     sets = [_select(_read(args, name), bench) for name in args.inputs]
@@ -113,7 +114,7 @@ def _check(args: argparse.Namespace) -> None:
         (args.language and not args.bench, "--language needs --bench", "quaere grade ... --bench DIR --language en"),
         (graded, modelled, "quaere grade RUN --judge model:NAME --specific N"),
     )
-    options.check_writable(args.out)
+    options.check_writable(args.out, "--out", [*args.inputs, args.facts, args.criteria])
     options.check_writable(args.questions_out)
 
 

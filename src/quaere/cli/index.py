@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -150,8 +151,8 @@ fill = command(
     group("search by meaning (dense, hybrid, lance)", MeaningOptions),
     group("LanceDB (lance)", LanceOptions, about="passages and vectors stay on disk; options as above"),
     description="""\
-Make an index of every SOURCE: a folder of documents (.md .txt .rst .html .pdf .docx .pptx .xlsx .csv .tsv .ipynb .epub
-.eml), one document, or a JSON Lines file (.jsonl, .jsonl.gz, .jsonl.zst) with {"id", "title", "text"} or
+Make an index of every SOURCE: a folder of documents (.md .adoc .rst .txt .html .pdf .docx .pptx .xlsx .csv .tsv .ipynb
+.epub .eml), one document, or a JSON Lines file (.jsonl, .ndjson, .jsonl.gz, .jsonl.zst) with {"id", "title", "text"} or
 {"id", "contents"} on each line. With --update, bring an index up to date: its sources and options are remembered, and
 only files that have changed are read and embedded.
 """,
@@ -180,9 +181,10 @@ def _check_options(args: argparse.Namespace) -> None:
     apart = {"run", "update", "watch", "json", "rerank"}
     given = [name for name, value in vars(args).items() if name not in apart and value not in (None, False, [])]
     if not args.gitignore or given != ["gitignore"]:
+        index = shlex.quote(str(args.update))
         raise BadInput(
             "--update takes no SOURCE, and no option but --rerank, --watch and --json: the others are remembered",
-            hint=f"quaere index --update {args.update}, or quaere index SOURCE --out {args.update} --force ...",
+            hint=f"quaere index --update {index}, or quaere index SOURCE --out {index} --force ...",
         )
 
 
@@ -252,7 +254,7 @@ def _print_summary(index: Index, seconds: float) -> None:
     for note, value in notes:
         if value:
             print(printable_line(f"  {note}: {value}"))  # files may be called anything
-    print(f'next: quaere search "..." --index {index.path}')
+    print(f'next: quaere search "..." --index {shlex.quote(str(index.path))}')
 
 
 def _named(reasons: list[str], total: int) -> list[tuple[str, str]]:

@@ -183,12 +183,12 @@ def describe_learned(learned: Learned) -> list[str]:
         lines += ["", f"still wrong ({len(learned.wrong)}):", *map(_say_example, learned.wrong[:_MOST_WRONG])]
     times = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in learned.seconds.items())
     lines += ["", f"time: {format_duration(sum(learned.seconds.values()))} ({times})", f"steps: {learned.num_steps}"]
-    agent, index, out = (shlex.quote(str(path)) for path in (learned.agent, learned.index, learned.out))
+    agent, index, run = (shlex.quote(str(path)) for path in (learned.agent, learned.index, learned.out / "run"))
     use = f"--index {index} --model {agent}"
     lines += [f'ask it:          quaere ask "your question" {use}', f"serve it:        quaere serve {use}"]
     if learned.is_trained:
-        lines += [f"take it along:   quaere export {out}/run --role solver --merge --out FOLDER"]
-    return [*lines, f"read about it:   {out}/report.html"]
+        lines += [f"take it along:   quaere export {run} --role solver --merge --out FOLDER"]
+    return [*lines, f"read about it:   {learned.out}/report.html"]
 
 
 def _describe_update(update: Update, is_taken: bool) -> list[str]:

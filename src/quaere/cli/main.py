@@ -194,8 +194,14 @@ class Parser(argparse.ArgumentParser):
         for word in words:
             if word == "--" or (self._subparsers is not None and not word.startswith("-")):
                 break  # the rest belongs to a subcommand, or holds no options
+            if not word.startswith("--"):
+                if (
+                    word[:1] == "-" and word[1:2].isalpha() and " " not in word and word[:2] != "-h"
+                ):  # -h alone is short
+                    return word[:2]
+                continue
             name = word.partition("=")[0]
-            if not word.startswith("--") or " " in word or name in self._option_string_actions:
+            if " " in word or name in self._option_string_actions:
                 continue
             if not (self.allow_abbrev and any(option.startswith(name) for option in self._option_string_actions)):
                 return name

@@ -18,8 +18,9 @@ is no option. The type gives the kind of value; in `Annotated`, a text is the me
 from __future__ import annotations
 
 import argparse
+import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -464,8 +465,13 @@ def engine_settings(args: argparse.Namespace, rows: str) -> dict[str, Any]:
     return {rows: args.max_rows, "device": args.device, "dtype": args.dtype, "mode": mode}
 
 
-def check_writable(path: Path | None, option: str = "") -> None:
-    """Raise `BadInput` if a file cannot be written there, before the work and not after it."""
+def check_writable(path: Path | None, option: str = "", read: Iterable[Path | str | None] = ()) -> None:
+    """Raise `BadInput` if a file cannot be written there, before the work and not after it.
+
+    Nor may it be one of the files that the command has `read`: they are the user's.
+    """
+    if path is not None and path.exists() and os.path.realpath(path) in {os.path.realpath(one) for one in read if one}:
+        raise BadInput(f"{f'{option} {path}'.strip()} is a file that is read", hint="name another file to write")
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         named = f"{option} {path}" if option else str(path)
         raise BadInput(f"{named} cannot be written: it is a folder, or its folder does not exist")

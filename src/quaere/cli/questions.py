@@ -173,7 +173,7 @@ def _print_summary(
         why = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
         why = f" (the model's: {why})" if why else ""
         print(f"{by_model} worded by {args.model}, {num - by_model} by forms{why}")
-    print(f"quaere report --questions {args.out} --index {args.index or 'INDEX'}")
+    print(f"quaere report --questions {shlex.quote(str(args.out))} --index {shlex.quote(str(args.index or 'INDEX'))}")
 
 
 # ---------------------------------------------------------------------------------------------------- checked questions

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +39,7 @@ class ReportOptions(options.AskedOptions, kw_only=True):
         out: file report.html, .md, .docx or .pdf, a folder for the formats of --to and the cited documents, or for
             several reports a .jsonl file as DeepResearch Bench reads it (default: print only)
         to: formats, such as html,md,pdf,docx, in the folder --out (default: md,html; folder: report)
+        force: replace files of --out that exist
         outline: file with a heading on each line; the report is composed section by section
         compose: compose the report of cited sentences of the documents; a --model only joins them (default: without
             --model, and with models of the catalogue that are too small to write)
@@ -50,6 +52,7 @@ class ReportOptions(options.AskedOptions, kw_only=True):
 
     out: Annotated[Path, "FILE|DIR"] | None = None
     to: Annotated[str, "FORMAT,..."] | None = None
+    force: bool = False
     outline: File | None = None
     compose: bool | None = None
     strict: bool | None = None
@@ -78,7 +81,8 @@ def _run(args: argparse.Namespace) -> None:
     args.compose = composes(args.model, args.compose, args.guided, outline)
     formats = [name.strip() for name in (args.to or "").split(",") if name.strip()]
     out = args.out or (Path("report") if formats else None)
-    place = report_place(out, len(questions), formats) if out else None
+    names = [question.id for question in questions]
+    place = report_place(out, len(questions), formats, names=names, force=args.force) if out else None
     with interruptible():
         asyncio.run(_write(args, questions, place, open_searcher(args.index), outline))
 
@@ -135,7 +139,7 @@ async def _open_writer(
         kept = ("question", "questions", "index", "model", "judge", "compose")
         settings = {name: getattr(args, name) for name in kept}
         return author, settings | {"outline": outline, "topk": author.topk}
-    settings = options.asked_settings(args, author.limits, hidden=("out", "to", "outline"))
+    settings = options.asked_settings(args, author.limits, hidden=("out", "to", "force", "outline"))
     return author, settings | {name: getattr(author.protocol, name) for name in ("guided", "style")}
 
 
@@ -216,7 +220,8 @@ class _Reports:
     def _print_places(self, files: list[Path]) -> None:
         for file in files:
             self.console.print(str(file), markup=False, soft_wrap=True)
-        self.console.print(f"quaere runs show {self.stored.path}", style="dim", markup=False)
+        line = f"quaere runs show {shlex.quote(str(self.stored.path))}"
+        self.console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
 def _say_missing(episode: Episode) -> str:

@@ -4,6 +4,7 @@ Console().print(render_training(summarise_training(run), "evolve-20250301-101500
 """
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from quaere.api.printing import count, describe_settings, plain_table
+from quaere.api.printing import command_line, count, describe_settings, plain_table
 from quaere.cli.episode_view import trim
 from quaere.cli.progress_view import BARS, bar_height
 from quaere.cli.terminal import printable
@@ -136,7 +137,7 @@ def render_training(summary: TrainingSummary, name: str) -> Group:
     parts.append(Text(f"{episodes}; {count(len(summary.metrics), 'metric')}", "dim"))
     evolve = ["--metrics 'reward/*'", *([] if reports else ["--candidates"])]
     more = ["EPISODE", "--episodes [STEP]", *(evolve if summary.run.kind == "evolve" else ["--metrics '*'"])]
-    parts += [Text(printable(f"  quaere runs show {name} {what}"), "dim") for what in more]
+    parts += [command_line(f"  quaere runs show {shlex.quote(name)} {what}") for what in more]
     return Group(*parts)
 
 
@@ -149,7 +150,7 @@ def render_candidates(candidates: Sequence[Candidate]) -> Group:
         words = (name, trim(candidate.question, 80), trim(candidate.answer, 40), str(candidate.hops))
         rows.append((*words, str(candidate.facts), right, candidate.reason))
     heads = ("episode", "question", "answer", "hops", "searches", "right", "dropped")
-    table = plain_table(*heads, rows=rows, right=("hops", "searches", "right"))
+    table = plain_table(*heads, rows=rows, right=("hops", "searches", "right"), whole=("episode",))
     counted = f"{count(len(candidates), 'candidate')}, {sum(candidate.kept for candidate in candidates)} kept"
     return Group(*([table] if candidates else []), Text(counted, "dim"))
 
@@ -173,10 +174,10 @@ def render_episodes(found: Mapping[str, Any], name: str) -> Group:
         numbers = (str(row.num_turns), str(row.num_searches), str(row.num_tokens))
         cells.append((row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), _name_end(row), *numbers))
     heads = ("episode", *place, "question", "answer", "end", *counts)
-    table = plain_table(*heads, rows=cells, right=("step", *counts))
-    how = printable(f"quaere runs show {name} EPISODE")
+    table = plain_table(*heads, rows=cells, right=("step", *counts), whole=("episode",))
+    how = f"quaere runs show {shlex.quote(name)} EPISODE"
     answered = sum(_name_end(row) == "answered" for row in rows)
-    counted = Text(f"{count(len(rows), 'episode')}, {answered} answered; {how}", "dim")
+    counted = command_line(f"{count(len(rows), 'episode')}, {answered} answered; {how}")
     return Group(render_info(found["run"]), *render_state(found["state"]), table, counted)
 
 

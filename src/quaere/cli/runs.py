@@ -10,6 +10,7 @@ quaere runs delete ask-20250301-101500
 
 import argparse
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -137,7 +138,9 @@ def _show(args: argparse.Namespace) -> None:
     if part and args.episode is not None:
         raise BadInput("--metrics, --candidates and --episodes are of a run: leave EPISODE out")
     if args.chart and not args.metrics:
-        raise BadInput("--chart draws metrics", hint=f"quaere runs show {args.name} --metrics reward/mean --chart")
+        raise BadInput(
+            "--chart draws metrics", hint=f"quaere runs show {shlex.quote(args.name)} --metrics reward/mean --chart"
+        )
     found: Any
     with Run.open(options.named_run(args, args.name)) as run:
         if args.metrics:
@@ -161,7 +164,7 @@ def _show(args: argparse.Namespace) -> None:
     if args.json:
         print(as_json(found))
     else:
-        open_console().print(shown)
+        open_console().print(shown, crop=False)
 
 
 def _show_metrics(run: Run, args: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -114,13 +115,14 @@ warmed up like this has learnt from demonstrations, and its warmup.json says so.
 
 def _print_result(args: argparse.Namespace, manifest: WarmupManifest) -> None:
     print(f"{args.out}: loss of held-out episodes {manifest.loss_before:.3f} before, {manifest.loss_after:.3f} after")
+    index, model = shlex.quote(str(args.index or "INDEX")), shlex.quote(str(args.out))
     if manifest.stopped:
-        documents = f" --index {args.index}" if args.index else ""
-        more = f"quaere warmup {args.recipe} --model {args.out} --style {args.style}{documents} --out OTHER"
+        documents = f" --index {index}" if args.index else ""
+        more = f"quaere warmup {args.recipe} --model {model} --style {args.style}{documents} --out OTHER"
         print(f"stopped after {count(manifest.num_steps, 'step')}, and saved as it is; teach it more with: {more}")
         return
     command = "report" if args.recipe == "score" else "ask"
-    print(f'quaere {command} "your question" --index {args.index or "INDEX"} --model {args.out}')
+    print(f'quaere {command} "your question" --index {index} --model {model}')
 
 
 def read_ratios(args: argparse.Namespace) -> str:

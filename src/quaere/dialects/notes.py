@@ -7,6 +7,7 @@
 A role's weights in a checkpoint are a whole model, or an adapter on the model named in the run's `config.yaml`.
 """
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -184,7 +185,7 @@ def find_role(
         base, index, notes = _read_config(run)
     checkpoints = find_checkpoints(run_path / "checkpoints", tell)
     if not checkpoints:
-        raise BadInput(f"{run_path} has no complete checkpoint", hint=f"quaere runs show {run_path}")
+        raise BadInput(f"{run_path} has no complete checkpoint", hint=f"quaere runs show {shlex.quote(str(run_path))}")
     role = role or ("actor" if (checkpoints[-1].path / "actor").is_dir() else "solver")
     checkpoint, folder = _open_sound(checkpoints, role, which, tell)
     best = checkpoints[-1].best

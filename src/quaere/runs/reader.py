@@ -224,6 +224,8 @@ class RunReader:
         run.find_metrics(["reward/*"]) == {"reward/format": [Metric(step=1, value=0.5)], "reward/mean": [...]}
         """
         names = self.metric_names()
+        if not names:
+            raise BadInput(f"run {self.info.id} has no metrics", hint=self.show_command)
         found: dict[str, list[Metric]] = {}
         for pattern in patterns:
             matching = fnmatch.filter(names, pattern)

@@ -20,6 +20,7 @@ second or third, behind a page that repeats the question's other words: `titles_
 from __future__ import annotations
 
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -120,7 +121,7 @@ def find_engine(name: str) -> Backend:
 
 def rebuild_hint(index: Path) -> str:
     """The command that builds the index again, for error messages."""
-    return f"quaere index FOLDER --out {index}"
+    return f"quaere index FOLDER --out {shlex.quote(str(index))}"
 
 
 # --------------------------------------------------------------------------------------------------------------- fusion

@@ -227,7 +227,7 @@ def read_manifest(path: Path) -> Manifest:
             raise IndexMissing(f"{path} does not exist", hint=rebuild) from None
         # Most often the user named the folder of the documents instead of their index.
         said = f"{path} is not an index (it has no manifest.json)"
-        raise IndexMissing(said, hint=f"quaere index {path} --out INDEX") from None
+        raise IndexMissing(said, hint=f"quaere index {shlex.quote(str(path))} --out INDEX") from None
     try:
         label = decode_json(written, _Label)
         if label.kind == KIND and label.format > FORMAT:

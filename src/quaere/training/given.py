@@ -11,6 +11,7 @@ candidates, it attempts these as well.
 """
 
 import math
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -93,7 +94,10 @@ def _read_run(path: Path) -> list[Question]:
         kind = run.info.kind
     if not questions:
         why = "kept none" if kind == "evolve" else f"is a run of `quaere {kind}`, which writes none"
-        raise BadInput(f"run {path.name} has no questions to train on: it {why}", hint=f"quaere curriculum {path}")
+        raise BadInput(
+            f"run {path.name} has no questions to train on: it {why}",
+            hint=f"quaere curriculum {shlex.quote(str(path))}",
+        )
     return questions  # candidate ids are unique over all iterations
 
 

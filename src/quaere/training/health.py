@@ -9,6 +9,7 @@ The reaction to an alarm (warn, stop, roll back) is decided elsewhere.
 """
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -351,7 +352,7 @@ def check_learned(store: Run, recipe: str, model: str, *, writes_questions: bool
         raise TrainingStopped(
             f"nothing was learned: {why}, because {model} never followed the protocol, though it was warmed up; "
             f"{_AFTER_WARMUP}",
-            hint=f"quaere runs show {store.path} --episodes",
+            hint=f"quaere runs show {shlex.quote(str(store.path))} --episodes",
         )
     if not has_followed:
         raise TrainingStopped(
@@ -359,4 +360,6 @@ def check_learned(store: Run, recipe: str, model: str, *, writes_questions: bool
             hint=f"{_warmup_hint(recipe, model)}, then quaere evolve {recipe} --model DIR ...",
         )
     if writes_questions:
-        raise TrainingStopped(f"nothing was learned: {why}", hint=f"quaere runs show {store.path} --candidates")
+        raise TrainingStopped(
+            f"nothing was learned: {why}", hint=f"quaere runs show {shlex.quote(str(store.path))} --candidates"
+        )

@@ -9,6 +9,7 @@ that a checkpoint already contains are skipped, so a resumed run executes the sa
 a step derive from its place in the run, never from earlier events in the process.
 """
 
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -355,7 +356,8 @@ class TrainingRun:
         said = "; ".join(alarm.message for alarm in alarms)
         if self.config.health.policy == "stop":
             raise TrainingStopped(
-                f"step {self._position}: {said}", hint=f"quaere evolve --resume {self.store.path} --set K=V --force"
+                f"step {self._position}: {said}",
+                hint=f"quaere evolve --resume {shlex.quote(str(self.store.path))} --set K=V --force",
             )
         if self.config.health.policy == "rollback":
             self._roll_back(said)

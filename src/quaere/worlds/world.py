@@ -13,6 +13,7 @@ a folder that has one is complete.
 
 import hashlib
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -165,10 +166,11 @@ def open_world(folder: Path) -> World:
 
     open_world(Path("demo")).entities[12].title == "River Oss"
     """
-    path, again = folder / MANIFEST, f"quaere world --out {folder}"
+    path, again = folder / MANIFEST, f"quaere world --out {shlex.quote(str(folder))}"
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except OSError as error:
+        again = "quaere world --out WORLD" if folder.exists() else again  # a folder of something else is not written to
         raise BadInput(f"{folder} is not a world: cannot read {path}", hint=again) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is damaged: {error}", hint=f"{again} --force") from error

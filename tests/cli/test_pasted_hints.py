@@ -1,0 +1,60 @@
+"""Printed commands work when they are pasted, whatever the names of files and the width of the terminal."""
+
+import shlex
+
+import pytest
+
+from quaere.cli.main import main
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "30")
+    notes = tmp_path / "my notes"
+    notes.mkdir()
+    (notes / "halm.md").write_text("# Halm bridge\n\nOrsolya Venn built the Halm bridge in 1702.\n")
+    return tmp_path
+
+
+def pasted(said):
+    """The words of the last command in what was said, without the program's name."""
+    (line,) = [line for line in said.splitlines() if "quaere " in line][-1:]
+    return shlex.split(line[line.rindex("quaere ") :])[1:]
+
+
+def test_the_commands_that_follow_an_index(folder, capsys):
+    assert main(["index", "my notes", "--out", "my index"]) == 0
+    assert main(pasted(capsys.readouterr().out)) == 0
+    assert main(["search", "Halm", "--index", "my notes"]) == 2
+    assert pasted(capsys.readouterr().err) == ["index", "my notes", "--out", "INDEX"]
+    assert main(["search", "Halm", "--index", "no index"]) == 2
+    assert pasted(capsys.readouterr().err) == ["index", "FOLDER", "--out", "no index"]
+    assert main(["index", "my notes", "--update", "my index"]) == 2
+    assert "quaere index --update 'my index', or quaere index SOURCE --out 'my index'" in capsys.readouterr().err
+
+
+def test_the_commands_that_follow_questions_and_reports(folder, capsys):
+    assert main(["index", "my notes", "--out", "my index"]) == 0
+    assert main(["questions", "--index", "my index", "--num", "1", "--out", "my questions.jsonl"]) == 0
+    report = pasted(capsys.readouterr().out)
+    assert report == ["report", "--questions", "my questions.jsonl", "--index", "my index"]
+    assert main([*report, "--runs", "my runs of reports"]) == 0
+    run = pasted(capsys.readouterr().out)
+    assert main(run) == 0
+    words = pasted(capsys.readouterr().out)
+    assert words[:2] == ["runs", "show"] and words[-1] == "EPISODE"
+    assert main([*words[:-1], "--metrics", "*"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("quaere: run report-") and said.splitlines()[0].endswith(" has no metrics")
+    assert main(pasted(said)) == 0
+    capsys.readouterr()
+    assert main(["runs", "show", run[-1], "--chart"]) == 2
+    assert pasted(capsys.readouterr().err)[2] == run[-1]
+
+
+def test_a_folder_without_a_world_is_not_named_as_the_place_of_one(folder, capsys):
+    assert main(["questions", "--world", "my notes", "--out", "q.jsonl"]) == 2
+    assert "try: quaere world --out WORLD\n" in capsys.readouterr().err
+    assert main(["questions", "--world", "my world", "--out", "q.jsonl"]) == 2
+    assert pasted(capsys.readouterr().err) == ["world", "--out", "my world"]
