@@ -152,6 +152,34 @@ def test_passages_of_a_text_have_its_headings(tmp_path, name, text, trails):
     assert found[1].text.startswith(("(label)=\n## Course", "[[course]]", "Course\n==="))
 
 
+@pytest.mark.parametrize(
+    ("text", "title", "headings"),
+    [
+        ("# Tool [![Build](https://ci/x.svg)](https://ci) ![v][v]\n\nText.\n", "Tool", ["Tool"]),
+        ("# ![Tool](logo.svg)\n\n## Use\n", "Tool", ["Tool", "Use"]),
+        (
+            '<h1 align="center">\n  <img src="a.svg">\n  Great <b>Tool</b>\n</h1>\n\n## Use\n',
+            "Great Tool",
+            ["Great Tool", "Use"],
+        ),
+        ('<h1><img src="a.svg" alt="Tool &amp; co"/></h1>\n', "Tool & co", ["Tool & co"]),
+        ("# News\n\n## [1.2](https://a.example/b) (2024)\n", "News", ["News", "1.2 (2024)"]),
+        ('# News\n\n## <a name="x"></a>List<int> {#x .y}\n', "News", ["News", "List<int>"]),
+        ("# C#\n\nIt\n--\n\n## {} and [x] ##\n", "C#", ["C#", "It", "{} and [x]"]),
+        ("---\r\ntitle: 'Deploying: it'\r\n# weight\r\nweight: 3\r\n---\r\n\r\n## Use\r\n", "Deploying: it", ["Use"]),
+        ('+++\ntitle = "Deploying"\n+++\n\nText.\n', "Deploying", []),
+        ("---\ntitle: >-\n  Long\n---\n\n## Use\n", "Use", ["Use"]),
+        ("---\ntitle: Other\n---\n\n# Use\n", "Use", ["Use"]),
+        ("---\n\n# Use\n\nA rule above.\n", "Use", ["Use"]),
+    ],
+)
+def test_a_heading_is_what_is_shown_of_it(tmp_path, text, title, headings):
+    (tmp_path / "some.md").write_text(text, newline="")
+    read = read_file(tmp_path / "some.md")
+    assert (read.title, [heading.text for heading in read.headings]) == (title, headings)
+    assert read.text == text
+
+
 def test_a_table_of_markdown_keeps_its_header(tmp_path):
     rows = "".join(f"`limits.{number}` | integer | `{number}` | {WORDS}\n" for number in range(4))
     header = "Key | Type | Default | Description\n:-- | --- | --- | ---\n"

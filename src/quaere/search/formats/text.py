@@ -11,11 +11,13 @@ import csv
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from html import unescape
 from io import StringIO
 from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from quaere.records.foreign_json import decode_json
 from quaere.search.extracted import SECTION_LEVELS, FileText, Heading, Part, TextBuilder, Unreadable, choose_title
@@ -76,6 +78,16 @@ def _read_outlined(
     headings = find_headings(text)
     title = choose_title(_first_section(headings))
     return FileText(title, text, encoding, headings=tuple(headings), links=tuple(find_links(text)))
+
+
+def read_markdown(data: bytes, limit: int) -> FileText:
+    """Read Markdown: its title is its first heading, or that of its front matter if the first is none of level 1."""
+    found = _read_outlined(_find_markdown_headings, _find_markdown_links, data, limit)
+    first = next((heading for heading in found.headings if heading.level <= SECTION_LEVELS), None)
+    front = _FRONT_MATTER.match(found.text)
+    named = _FRONT_TITLE.search(front.group()) if front and (first is None or first.level > 1) else None
+    title = choose_title(named.group(2)) if named else ""
+    return structs.replace(found, title=title) if title else found
 
 
 def _first_section(headings: list[Heading]) -> str:
@@ -170,6 +182,20 @@ _TABLE_RULE = re.compile(r"[ \t]*+\|?+[ \t]*+:?+-++:?+[ \t]*+(?:\|[ \t:-]*+)*+$"
 _LABEL = re.compile(r"\([\w.:-]++\)=[ \t]*+$|\[[\[#][^\]]*+\]\]?+[ \t]*+$")
 _SETEXT = re.compile(r"(?:=++|-{2,}+)[ \t]*+$")
 _COLUMNS = SECTION_LEVELS + 1
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*+\r?\n(?:.*+\n)*?(?:\1|\.\.\.)[ \t]*+(?:\r?\n|$)")
+_FRONT_TITLE = re.compile(r"""^title[ \t]*+[:=][ \t]*+(["']?)([^\s>|].*?)\1[ \t]*+\r?$""", re.MULTILINE)
+_HTML_HEADING = re.compile(r"<h([1-6])(?:\s[^<>]{0,200}+)?>((?:(?!</?h[1-6])[\s\S]){1,1000})</h\1", re.IGNORECASE)
+# Markup inside headings. The target of a link is no word of the heading.
+_TARGET = r"(?:\([^()\n]{0,500}+\)|\[[^\[\]\n]{0,200}+\])"
+_IMAGES = re.compile(
+    rf"!\[(?P<alt>[^\[\]\n]{{0,200}}+)\]{_TARGET}|<img\s(?:[^<>]{{0,500}}?\salt=\"(?P<name>[^<>\"]{{0,200}}+)\")?[^<>]{{0,500}}+>",
+    re.IGNORECASE,
+)
+_LINKS = re.compile(rf"\[([^\[\]\n]{{0,200}}+)\]{_TARGET}")
+_TAGS = re.compile(
+    r"</?(?:a|b|br|code|div|em|i|kbd|p|picture|small|source|span|strong|sub|sup)(?:\s[^<>]{0,500}+)?/?>", re.I
+)
+_HEADING_ID = re.compile(r"[ \t]\{:?[ \t]?[#.][^{}]{0,200}+\}[ \t]*$")
 
 
 def _find_markdown_headings(text: str) -> list[Heading]:
@@ -186,13 +212,15 @@ def _find_markdown_headings(text: str) -> list[Heading]:
             fence, line = marks.group(1), ""
         elif heading := _HASHES.match(line):
             at = before_start if _LABEL.match(before) else start
-            found.append(Heading(at, len(heading.group(1)), _one_line(heading.group(2).rstrip(" \t#"))))
+            found.append(Heading(at, len(heading.group(1)), _strip_markup(_unclosed(heading.group(2)))))
             in_table, line = False, ""
+        elif heading := _HTML_HEADING.match(text, start):
+            found.append(Heading(start, int(heading.group(1)), _strip_markup(unescape(heading.group(2)))))
         elif "|" in line and "|" in before and _TABLE_RULE.match(line):
             found.append(Heading(start, _COLUMNS, _one_line(before.strip(" \t|"))))
             in_table = True
         elif before.strip() and not above.strip() and _SETEXT.match(line):
-            found.append(Heading(before_start, 1 if line[0] == "=" else 2, _one_line(before)))
+            found.append(Heading(before_start, 1 if line[0] == "=" else 2, _strip_markup(before)))
             line = ""
         if in_table and "|" not in line:
             found.append(Heading(start, _COLUMNS, ""))
@@ -247,9 +275,23 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _blank_front_matter(text: str) -> str:
-    """The text with its front matter (settings between two `---` lines at the top), if any, replaced by spaces."""
-    end = text.find("\n---\n", 3) if text.startswith("---\n") else -1
-    return text if end < 0 else " " * (end + 4) + text[end + 4 :]
+    """The text with its front matter (settings between two `---` or `+++` lines at the top) replaced by spaces."""
+    front = _FRONT_MATTER.match(text)
+    return " " * front.end() + text[front.end() :] if front else text
+
+
+def _unclosed(heading: str) -> str:
+    """The heading without the `#` that close it: "Course" for `Course ##`, but "C#" for `C#`."""
+    bare = heading.rstrip(" \t").rstrip("#")
+    return bare if not bare or bare[-1] in " \t" else heading
+
+
+def _strip_markup(heading: str) -> str:
+    """The heading as it is shown: "Tool" for `Tool [![Build](a.svg)](b)`, "1.2" for `[1.2](c)` and `1.2 {#v1-2}`."""
+    heading = _HEADING_ID.sub("", heading)
+    without, named = (_TAGS.sub("", _IMAGES.sub(image, heading)) for image in ("", r"\g<alt>\g<name>"))
+    without, named = (_one_line(_LINKS.sub(r"\1", said)) for said in (without, named))
+    return without if any(map(str.isalnum, without)) else named
 
 
 # ---------------------------------------------------------------------------------------------------------------- links
@@ -356,6 +398,5 @@ def _blank_code(text: str) -> str:
 
 # The markup is kept in the text, so only headings and links are parsed. docutils is not used: its directives can read
 # other files.
-read_markdown = partial(_read_outlined, _find_markdown_headings, _find_markdown_links)
 read_rst = partial(_read_outlined, _find_underlined_headings, _find_rst_links)
 read_adoc = partial(_read_outlined, _find_adoc_headings, _find_adoc_links)
