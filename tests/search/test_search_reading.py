@@ -69,6 +69,17 @@ def passages(folder, name, content, max_words=120):
             "the 1<sup>st</sup>, see<sup>[2]</sup> H<sub>2</sub>O, 5 &micro;m, 20&nbsp;&deg;C",
             "the 1st, see[2] H2O, 5 µm, 20 °C",
         ),
+        # Marks where a word may be broken are no part of it; in Khmer one is between words.
+        ("<p>Donau&shy;dampf&#8203;schiff, <code>java.<wbr>&#8203;util</code>\ufeff", "Donaudampfschiff, java.util"),
+        ("<p>ភ្នំ\u200bពេញ", "ភ្នំ\u200bពេញ"),
+        # What is below or beside in a browser is so here.
+        (
+            "one<center>two</center>three<fieldset><legend>four</legend>five</fieldset>",
+            "one\n\ntwo\n\nthree\n\nfour\n\nfive",
+        ),
+        ("<p>one<select><option>1.0<option>2.0</select> two", "one two"),
+        ("<math><mi>E</mi><mo>=</mo><mi>m</mi><annotation encoding=TeX>E=m</annotation></math>", "E=m"),
+        ("<h2>Oss<a>§</a></h2><h2>Mouth<a class='hash-link'>&#8203;</a></h2><p>x", "Oss\n\nMouth\n\nx"),
         ("<p>2<sup>6<p>4</sup> <sup>3</sup>", "26\n\n4 3"),  # never closed; with nothing to be raised from
     ],
 )
@@ -85,6 +96,10 @@ def test_what_belongs_together_comes_out_whole(markup, text):
         "<div class='x site-menu'><div>Home</div> Home</div>",
         '<ul id="sidebar"><li>Home</ul>',
         "<div role=navigation>Home</div>",
+        "<div class='nav-panel'><p>Home</div>",
+        "<p>Next: <a>Home</a>, Previous: <a>Oss</a>, Up: <a>Top</a> &nbsp; [<a>Contents</a>][<a>Index</a>]</p>",
+        "<span class='mw-editsection'>[<a>Home</a>]</span>",
+        "<table><tr><td class='linenos'><pre>Home</pre></td></table>",
         "<p><a href=a>Home</a> | <a href=b>Up</a> | <a href=c>Next</a></p>",
     ],
 )
@@ -98,12 +113,14 @@ def test_what_only_looks_like_a_menu_is_read():
         "By the stars."
     )
     assert read_page("<div class='section' id='menu'>Eels.</div>").text == "Eels."
+    assert read_page("<p><a>ls</a>, <a>cp</a>, <a>mv</a>").text == "ls, cp, mv"
     assert read_page("<p>See <a>a</a>, <a>b</a> and <a>c</a>.").text == "See a, b and c."
     assert read_page("<div class=nav>Home<p>The Oss.").text == "Home\n\nThe Oss."  # it never ends: no menu
 
 
 def test_the_main_part_of_a_page_is_the_page():
     assert read_page("<p>Shop<main><p>The Oss.</main><p>Terms").text == "The Oss."
+    assert read_page("<p>Shop<main><p>The Oss.").text == "The Oss."
     assert read_page("<p>Shop<main></main>").text == "Shop"
 
 

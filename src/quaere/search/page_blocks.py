@@ -29,15 +29,17 @@ from quaere.search.hyperlinks import (
     place_links,
 )
 
-_SILENT = frozenset({"script", "style", "noscript", "template", "svg"})
+# An annotation repeats its formula in another notation.
+_SILENT = frozenset("script style noscript template svg select datalist annotation annotation-xml".split())
 _HEADINGS = {f"h{level}": level for level in range(1, SECTION_LEVELS + 1)}
 _LISTS = frozenset({"ul", "ol", "dl"})
 _TABLE_TAGS = frozenset({"table", "tr", "td", "th"})
 _BLOCKS = frozenset(
-    "address article aside blockquote caption dd div dl dt details figcaption figure footer form header hr li main nav "
-    "ol p pre section summary table tbody td tfoot th thead tr ul".split()
+    "address article aside blockquote caption center dd dialog dir div dl dt details fieldset figcaption figure footer "
+    "form header hgroup hr legend li main menu nav ol p pre section summary table tbody td tfoot th thead tr ul".split()
 ) | set(_HEADINGS)
 _MAX_INDENT = 6
+_PERMALINK = " ¶§🔗"  # of a heading, by documentation tools
 _MAX_ENTRIES = 4  # depth of nested definitions whose terms are kept
 
 
@@ -82,7 +84,8 @@ class PageBlocks:
         while self._tables:
             self._end_row()
             self._tables.pop()
-        lines = self._lines[self._main[0] : self._main[-1]] if self._main and not self._whole else self._lines
+        main = [] if self._whole else [*self._main, *[len(self._lines)] * (len(self._main) == 1)]  # it may never end
+        lines = self._lines[main[0] : main[-1]] if main else self._lines
         if self._around or all(line.kind == "heading" for line in lines):
             return []
         return [
@@ -269,7 +272,7 @@ class PageBlocks:
         if self._in_term:
             self._terms.append(LinkedText(on_one_line, said.links))
         elif level:
-            heading = on_one_line.rstrip(" ¶")
+            heading = on_one_line.rstrip(_PERMALINK)
             self._headings.append((level, heading))
             self._marker = None
             self._write(LinkedText(heading, said.links), "heading")
@@ -404,10 +407,11 @@ _WHERE = (
 )
 _WHAT = (
     r"nav(?:bar|igation|header|footer|links|path)?|menus?|menubar|sidebar|breadcrumbs?|toc|footer|banner|comments?|respond|"
-    r"cookies?|share|sharing|social|related|newsletter|adverts?|advertisement|skip-?links?|headerlink|pagination|pager"
+    r"cookies?|share|sharing|social|related|newsletter|adverts?|advertisement|skip-?links?|headerlink|pagination|pager|"
+    "mw-editsection|linenos?|linenodiv|rouge-gutter"  # of a wiki, and the line numbers beside code
 )
 _REGION_NAME = re.compile(
-    rf"(?:(?:{_WHERE})[-_]?)?(?:{_WHAT})(?:[-_](?:bar|box|list|menu|links|items?|wrapper|notice))?"
+    rf"(?:(?:{_WHERE})[-_]?)?(?:{_WHAT})(?:[-_](?:bar|box|list|menu|links|items?|panel|wrapper|notice))?"
 )
 
 

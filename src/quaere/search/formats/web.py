@@ -43,6 +43,8 @@ _NAME = re.compile(r"<(/?)\s*+([a-zA-Z][^\s/>]*+)")
 # A ">" inside a quoted value does not end the tag. Quantifiers are possessive, so that a tag is scanned once.
 _TAG_END = re.compile(r"""(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+>""")
 _COMMENT_END = re.compile("--!?>")
+# Marks where a word may be broken; between words of Thai, Lao, Burmese and Khmer one is a kind of space.
+_INVISIBLE = re.compile("[\u00ad\u2060\ufeff]|(?<![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])\u200b")
 _ENDLESS_REFERENCE = re.compile("&#[0-9]{16,}+;?")  # not a character, and int() refuses thousands of digits
 
 
@@ -97,7 +99,8 @@ class _Scanner:
 
     def _tell(self, start: int, end: int) -> None:
         if start < end:
-            self._page.data(unescape(_ENDLESS_REFERENCE.sub("\ufffd", self._markup[start:end])))
+            text = unescape(_ENDLESS_REFERENCE.sub("\ufffd", self._markup[start:end]))
+            self._page.data(text if text.isascii() else _INVISIBLE.sub("", text))
 
     def _declaration(self, at: int) -> int:
         """End of a declaration or comment. A comment without an end hides the rest of the page, as in browsers."""
