@@ -277,6 +277,27 @@ def test_a_message_is_read_in_its_encoding(tmp_path):
     assert read_file(tmp_path / "b.eml").text.endswith("\n\nEels\n\npass.")
 
 
+def test_every_part_of_a_message_is_read_once(tmp_path):
+    def parts(kind, *inner):
+        return (
+            f"Content-Type: multipart/{kind}; boundary=_{kind}\n\n"
+            + "".join(f"--_{kind}\n{part}\n" for part in inner)
+            + f"--_{kind}--\n"
+        )
+
+    plain, html, empty = (f"Content-Type: text/{kind}\n" for kind in ("plain\n\nEels.", "html\n\n<p>Trout.", "plain\n"))
+    forwarded = f"Content-Type: message/rfc822\n\nFrom: v@halm\nSubject: Weir\nX-Y: z\n{html}"
+    bodies = {
+        parts("alternative", plain, html): "Eels.",
+        parts("alternative", empty, html): "Trout.",
+        parts("mixed", parts("alternative", html, plain), forwarded): "Eels.\n\nFrom: v@halm\nSubject: Weir\n\nTrout.",
+        parts("mixed", plain, "Content-Type: text/plain\nContent-Disposition: attachment\n\nno"): "Eels.",
+    }
+    for body, text in bodies.items():
+        (tmp_path / "a.eml").write_text(f"Subject: Fish\nMIME-Version: 1.0\n{body}")
+        assert read_file(tmp_path / "a.eml").text == f"Subject: Fish\n\n{text}"
+
+
 @pytest.mark.parametrize(
     "title",
     [
