@@ -277,6 +277,14 @@ def test_a_message_is_read_in_its_encoding(tmp_path):
     assert read_file(tmp_path / "b.eml").text.endswith("\n\nEels\n\npass.")
 
 
+def test_letters_of_a_pdf_are_letters(tmp_path, monkeypatch):
+    pypdf = pytest.importorskip("pypdf", reason="pypdf is in the dev extra")
+    said = "An e\ufb03cient con\u00ad\nfiguration of twenty\u00adone well-\nknown \ufb02ags."
+    monkeypatch.setattr(pypdf.PageObject, "extract_text", lambda page, **options: said)
+    (tmp_path / "a.pdf").write_bytes(make_pdf("x"))
+    assert read_file(tmp_path / "a.pdf").text == "An efficient configuration of twenty-one well-\nknown flags."
+
+
 def test_every_part_of_a_message_is_read_once(tmp_path):
     def parts(kind, *inner):
         return (
