@@ -77,6 +77,7 @@ def passages(folder, name, content, max_words=120):
             "one<center>two</center>three<fieldset><legend>four</legend>five</fieldset>",
             "one\n\ntwo\n\nthree\n\nfour\n\nfive",
         ),
+        ("<label>Linux</label><label>macOS</label>", "Linux macOS"),
         ("<p>one<select><option>1.0<option>2.0</select> two", "one two"),
         ("<math><mi>E</mi><mo>=</mo><mi>m</mi><annotation encoding=TeX>E=m</annotation></math>", "E=m"),
         ("<h2>Oss<a>§</a></h2><h2>Mouth<a class='hash-link'>&#8203;</a></h2><p>x", "Oss\n\nMouth\n\nx"),
@@ -167,6 +168,27 @@ def test_passages_of_a_text_have_its_headings(tmp_path, name, text, trails):
     assert [passage.heading for passage in found] == trails
     assert all(text[passage.start : passage.end] == passage.text for passage in found)
     assert found[1].text.startswith(("(label)=\n## Course", "[[course]]", "Course\n==="))
+
+
+def test_a_fence_of_markdown_hides_headings_in_asciidoc_too(tmp_path):
+    (tmp_path / "a.adoc").write_text("= Oss\n\n```bash\n== no\n```\n\n== Use\n\n`x`\n```\n== no\n```\n")
+    assert [heading.text for heading in read_file(tmp_path / "a.adoc").headings] == ["Oss", "Use"]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "rows"),
+    [
+        ("sep=;\r\nName;Cost\r\nRope;12\r\n", ("Name", "Cost"), [(7, 1), (18, 2)]),
+        ('"a, b, c";"d, e"\n1;2\n', ("a, b, c", "d, e"), [(0, 1), (17, 2)]),
+        ("Report\n\nName;Cost\nRope;12\n", ("Name", "Cost"), [(0, 1), (8, 3), (18, 4)]),
+        ("Name\nRope\n", (), [(0, 1), (5, 2)]),
+    ],
+)
+def test_columns_and_rows_of_separated_values(tmp_path, text, columns, rows):
+    (tmp_path / "a.csv").write_text(text, newline="")
+    read = read_file(tmp_path / "a.csv")
+    assert (read.text, read.columns) == (text, columns)
+    assert [(part.start, part.number) for part in read.parts] == rows
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,8 @@ class PageBlocks:
             self._end_block()
         elif tag == "sup":
             self._inline.start_raised()
+        elif tag in ("button", "label"):  # a box of its own in a line
+            self._inline.add(" ")
         elif tag == "a":
             self._inline.start_link(self._read_target(attributes))
 

@@ -97,27 +97,43 @@ def _first_section(headings: list[Heading]) -> str:
 # ---------------------------------------------------------------------------------------------------------------- csv
 
 _MAX_COLUMNS_SHOWN = 12
+_DELIMITERS = ",;\t|"
+_SEPARATOR = re.compile(r"sep=([^\w\s\"]|\t)\r?\n", re.IGNORECASE)
+_QUOTED = re.compile(r'"[^"]*+"')
 
 
 def read_csv(data: bytes, limit: int) -> FileText:
-    """Read a table of separated values. Each row is a part, numbered as in a spreadsheet: the header is row 1."""
+    """Read a table of separated values. Each row is a part, numbered as in a spreadsheet: the header is row 1.
+
+    The first row with several values names the columns. Excel's line "sep=;" names the delimiter and is no row.
+    """
     text, encoding = decode(data)
-    delimiter = max(",;\t|", key=text.lstrip()[:4096].partition("\n")[0].count)
+    named = _SEPARATOR.match(text)
+    delimiter = named.group(1) if named else _find_delimiter(text[:4096])
     starts = [0, *accumulate(map(len, StringIO(text, newline="")))]
     rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
     parts: list[Part] = []
     columns: list[str] = []
     first_line = 0
     try:
-        for number, row in enumerate(rows, start=1):
-            if any(row):
-                columns = columns or row
+        for number, row in enumerate(rows, start=0 if named else 1):
+            if any(row) and number:
+                columns = columns or (row if sum(map(bool, row)) > 1 else [])
                 parts.append(Part(starts[first_line], unit="row", number=number))
             first_line = rows.line_num
     except csv.Error:  # a quote that is never closed: the rows are unknown, the lines are not
         return FileText("", text, encoding)
-    named = tuple(" ".join(column.split())[:40] for column in columns[:_MAX_COLUMNS_SHOWN])
-    return FileText("", text, encoding, tuple(parts), columns=named if len(named) > 1 else ())
+    names = tuple(" ".join(column.split())[:40] for column in columns[:_MAX_COLUMNS_SHOWN])
+    return FileText("", text, encoding, tuple(parts), columns=names if len(names) > 1 else ())
+
+
+def _find_delimiter(text: str) -> str:
+    """The most frequent delimiter, outside of quotes, of the first line that has one; a comma if none has."""
+    for line in _QUOTED.sub("", text).split("\n"):
+        delimiter = max(_DELIMITERS, key=line.count)
+        if delimiter in line:
+            return delimiter
+    return _DELIMITERS[0]
 
 
 # ------------------------------------------------------------------------------------------------------------ notebooks
@@ -175,7 +191,9 @@ def _join(lines: object) -> str:
 _HASHES = re.compile(r" {0,3}(#{1,6})[ \t]++(.*+)")
 _EQUALS = re.compile(r"(={1,6})[ \t]++(.*+)")
 _FENCE = re.compile(r"[ \t]*+(`{3,}|~{3,}|:{3,})")
-_ADOC_FENCE = re.compile(r"(-{4,}|\.{4,}|\+{4,}|/{4,}|_{4,}|={4,}|\*{4,})[ \t]*+$")
+_ADOC_FENCE = re.compile(
+    r"(`{3,}(?=[\w-]*+[ \t]*+$)|-{4,}|\.{4,}|\+{4,}|/{4,}|_{4,}|={4,}|\*{4,})(?:(?<=`)[\w-]++)?[ \t]*+$"
+)
 _UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1++[ \t]*+$")
 _TABLE_RULE = re.compile(r"[ \t]*+\|?+[ \t]*+:?+-++:?+[ \t]*+(?:\|[ \t:-]*+)*+$")
 # A label that names the section below it, in MyST or AsciiDoc.
