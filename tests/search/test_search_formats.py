@@ -318,6 +318,8 @@ def test_every_part_of_a_message_is_read_once(tmp_path):
         " \n",
         "---",
         "a_b.pdf",
+        "annual report.pdf",
+        "old_index.html",
         "無題",
     ],
 )
@@ -326,6 +328,8 @@ def test_junk_titles_are_passed_over(title):
     assert choose_title(title) == ""
 
 
-@pytest.mark.parametrize("title", ["Slide rules", "Document 12 of the court", "Untitled poems of Venn", "1702"])
+@pytest.mark.parametrize(
+    "title", ["Slide rules", "Document 12 of the court", "Untitled poems of Venn", "1702", "Writing robots.txt"]
+)
 def test_titles_that_say_something_stay(title):
     assert choose_title(title, "other") == title

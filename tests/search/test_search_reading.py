@@ -272,6 +272,12 @@ def test_several_short_sections_are_under_what_they_share(tmp_path):
 # ------------------------------------------------------------------------------------------------------------- cutting
 
 
+def test_a_heading_with_an_address_is_no_section_with_text(tmp_path):
+    address = "https://a.example/" + "b" * 40
+    text = f"# News\n\n## [2.0]({address})\n\n### Fixes\n\n{WORDS}\n"
+    assert [passage.heading for passage in passages(tmp_path, "news.md", text)][:1] == ["2.0 > Fixes"]
+
+
 def test_passages_do_not_end_with_a_heading_or_a_lead(tmp_path):
     lead = "For example, there are these three of them here:"
     text = f"# T\n\n{WORDS}\n\n{lead}\n\n- one\n- two\n\n{WORDS}\n\n## Next\n\n{WORDS}"

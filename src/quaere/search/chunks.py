@@ -65,7 +65,8 @@ def cut(document: Document, settings: ChunkSettings) -> list[Passage]:
             groups = _pack(split(start, end, settings.max_words), settings)
             spans += [(group[0].start, group[-1].end) for group in groups]
     trimmed = [_trim(document.text, start, end) for start, end in spans]
-    places, trails = Places(document.text, document.parts), HeadingTrails(document.title, document.headings)
+    places = Places(document.text, document.parts)
+    trails = HeadingTrails(document.title, document.headings, document.text)
     return [
         Passage(
             id=f"{document.id}#{number}",
