@@ -80,6 +80,8 @@ def passages(folder, name, content, max_words=120):
         ("<label>Linux</label><label>macOS</label>", "Linux macOS"),
         ("<p>one<select><option>1.0<option>2.0</select> two", "one two"),
         ("<math><mi>E</mi><mo>=</mo><mi>m</mi><annotation encoding=TeX>E=m</annotation></math>", "E=m"),
+        ("<math><msup><mn>2</mn><mrow><mn>6</mn><mn>4</mn></mrow></msup><mo>x</mo></math>", "2^64x"),
+        ("<math><msup><msup><mi>a</mi><mi>b</mi></msup><mn>2</mn></msup><mi/></msup></math> b<p>c", "a^b^2 b\n\nc"),
         ("<h2>Oss<a>§</a></h2><h2>Mouth<a class='hash-link'>&#8203;</a></h2><p>x", "Oss\n\nMouth\n\nx"),
         ("<p>2<sup>6<p>4</sup> <sup>3</sup>", "26\n\n4 3"),  # never closed; with nothing to be raised from
     ],

@@ -54,6 +54,13 @@ class _Entry(Struct):
     num_lines: int = 0
 
 
+class _Power(Struct):
+    """An open <msup> of MathML: its second child is raised."""
+
+    num_children: int = 0
+    depth: int = 0  # of the open tags inside it
+
+
 class PageBlocks:
     """Collector of a page's blocks. Menus, banners and footers are skipped unless `whole`."""
 
@@ -73,6 +80,7 @@ class PageBlocks:
         self._marker: LinkedText | None = None  # what comes before the next line, if that is the first of an item
         self._tables: list[_Table] = []
         self._num_deep_tables = 0
+        self._powers: list[_Power] = []
         self._headings: list[tuple[int, str]] = []
         self._num_targets = 0
         self._main: list[int] = []  # how many lines there were where each <main> began and ended
@@ -147,6 +155,8 @@ class PageBlocks:
             self._inline.end_raised()
         elif tag == "a":
             self._inline.end_link()
+        else:
+            self._end_power(tag)
 
     def data(self, text: str) -> None:
         """Add text between tags to the title or to the current block; skipped elements are ignored."""
@@ -167,6 +177,27 @@ class PageBlocks:
             self._inline.add(" ")
         elif tag == "a":
             self._inline.start_link(self._read_target(attributes))
+        else:
+            self._start_power(tag)
+
+    def _start_power(self, tag: str) -> None:
+        if self._powers:
+            power = self._powers[-1]
+            power.num_children += not power.depth
+            if not power.depth and power.num_children == 2:
+                self._inline.start_raised()
+            power.depth += 1
+        if tag == "msup":
+            self._powers.append(_Power())
+
+    def _end_power(self, tag: str) -> None:
+        if tag == "msup" and self._powers:
+            self._powers.pop()
+        if self._powers:
+            power = self._powers[-1]
+            power.depth -= 1
+            if not power.depth and power.num_children == 2:
+                self._inline.end_raised()
 
     def _read_target(self, attributes: str) -> str:
         written = _read_attribute(attributes, "href") if self._num_targets < MAX_LINKS else ""
@@ -267,6 +298,7 @@ class PageBlocks:
     def _end_block(self) -> None:
         inline, level = self._inline, self._level
         self._inline, self._level = InlineText(in_link=inline.in_link, target=inline.target), 0
+        self._powers = []
         said = inline.finish(verbatim=self._pre_depth > 0)
         if not said.text.strip() or (inline.is_menu and not self._whole):
             return
