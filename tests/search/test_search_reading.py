@@ -77,6 +77,8 @@ def passages(folder, name, content, max_words=120):
             "one<center>two</center>three<fieldset><legend>four</legend>five</fieldset>",
             "one\n\ntwo\n\nthree\n\nfour\n\nfive",
         ),
+        ("<pre>a = 1<button>copy</button></pre><button>a</button><button>b</button>", "a = 1\n\na b"),
+        ("<dl><dt>run(x)<a class=headerlink href=#r>¶</a><dd>Runs x.</dl>", "run(x): Runs x."),
         ("<label>Linux</label><label>macOS</label>", "Linux macOS"),
         ("<p>one<select><option>1.0<option>2.0</select> two", "one two"),
         ("<math><mi>E</mi><mo>=</mo><mi>m</mi><annotation encoding=TeX>E=m</annotation></math>", "E=m"),

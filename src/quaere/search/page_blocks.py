@@ -39,7 +39,7 @@ _BLOCKS = frozenset(
     "form header hgroup hr legend li main menu nav ol p pre section summary table tbody td tfoot th thead tr ul".split()
 ) | set(_HEADINGS)
 _MAX_INDENT = 6
-_PERMALINK = " ¶§🔗"  # of a heading, by documentation tools
+_PERMALINK = " ¶§🔗"  # of a heading or term, by documentation tools
 _MAX_ENTRIES = 4  # depth of nested definitions whose terms are kept
 
 
@@ -110,6 +110,9 @@ class PageBlocks:
             return
         self._silent_depth += tag in _SILENT
         self._in_title = tag == "title" and not self._silent_depth
+        if tag == "button" and self._pre_depth and not self._whole:  # it copies the code
+            self._around, self._around_depth = tag, 1
+            return
         if not self._whole and _is_around(tag, attributes):
             self._end_block()
             self._around, self._around_depth = tag, 1
@@ -304,7 +307,7 @@ class PageBlocks:
             return
         on_one_line = " ".join(said.text.split())
         if self._in_term:
-            self._terms.append(LinkedText(on_one_line, said.links))
+            self._terms.append(LinkedText(on_one_line.rstrip(_PERMALINK), said.links))
         elif level:
             heading = on_one_line.rstrip(_PERMALINK)
             self._headings.append((level, heading))
