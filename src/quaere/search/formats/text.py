@@ -86,8 +86,13 @@ def read_markdown(data: bytes, limit: int) -> FileText:
     first = next((heading for heading in found.headings if heading.level <= SECTION_LEVELS), None)
     front = _FRONT_MATTER.match(found.text)
     named = _FRONT_TITLE.search(front.group()) if front and (first is None or first.level > 1) else None
-    title = choose_title(named.group(2)) if named else ""
+    title = choose_title(_unquote(named.group(1).strip())) if named else ""
     return structs.replace(found, title=title) if title else found
+
+
+def _unquote(value: str) -> str:
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if is_quoted else value
 
 
 def _first_section(headings: list[Heading]) -> str:
@@ -201,7 +206,7 @@ _LABEL = re.compile(r"\([\w.:-]++\)=[ \t]*+$|\[[\[#][^\]]*+\]\]?+[ \t]*+$")
 _SETEXT = re.compile(r"(?:=++|-{2,}+)[ \t]*+$")
 _COLUMNS = SECTION_LEVELS + 1
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*+\r?\n(?:.*+\n)*?(?:\1|\.\.\.)[ \t]*+(?:\r?\n|$)")
-_FRONT_TITLE = re.compile(r"""^title[ \t]*+[:=][ \t]*+(["']?)([^\s>|].*?)\1[ \t]*+\r?$""", re.MULTILINE)
+_FRONT_TITLE = re.compile(r"^title[ \t]*+[:=][ \t]*+([^\s>|].*+)", re.MULTILINE)
 _HTML_HEADING = re.compile(r"<h([1-6])(?:\s[^<>]{0,200}+)?>((?:(?!</?h[1-6])[\s\S]){1,1000})</h\1", re.IGNORECASE)
 # Markup inside headings. The target of a link is no word of the heading.
 _TARGET = r"(?:\([^()\n]{0,500}+\)|\[[^\[\]\n]{0,200}+\])"
