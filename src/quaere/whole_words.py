@@ -7,8 +7,9 @@ find_whole("in 1702", "It was finished in 1702.") -> 16
 import re
 import unicodedata
 
-# Scripts without spaces between words: Thai, kana, ideographs. Any place between two of their letters may end a span.
-UNSPACED = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
+# Scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, ideographs. Any place between two of their
+# letters may end a span.
+UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 # A place (NUL) between two characters of a word, or beside the point or comma of a number.
 _INSIDE = re.compile(rf"[^\W_{UNSPACED}]\0[^\W_{UNSPACED}]|[0-9]\0[.,][0-9]|[0-9][.,]\0[0-9]")
 _MAX_OVERLAPS = 16  # occurrences inside words after which overlapping ones are skipped

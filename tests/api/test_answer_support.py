@@ -56,6 +56,40 @@ def test_yes_and_no_and_nothing_stand_in_no_sentence():
     assert [said for said, sentence in found.items() if sentence] == ["answer"]
 
 
+@pytest.mark.parametrize(
+    ("said", "chance", "sentence"),
+    [
+        ("C++", "The C compiler is old.", "It is written in C++ and Rust."),
+        ("-1", "The default is 1.", "The level is −1 below ground."),
+        ("2^64", "There were 264 eels.", "It holds 2^64 rows."),
+        (".bashrc", "A bashrc is read.", "It reads ~/.bashrc at login."),
+    ],
+)
+def test_the_symbols_of_an_answer_count(said, chance, sentence):
+    assert supported(said, chance, sentence) == ("d1", sentence)
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("東京", "日本の首都は東京である。"),
+        ("北京", "中国的首都是北京。"),
+        ("서울", "수도는 서울이다."),
+        ("ភ្នំពេញ", "រាជធានីគឺភ្នំពេញ។"),
+        ("O'Brien", "The bridge is by O’Brien & Sons."),
+        ("1990-1995", "It was shut (1990–1995) for repairs."),
+    ],
+)
+def test_an_answer_is_found_in_scripts_without_spaces_and_typographic_text(said, sentence):
+    assert supported(said, sentence) == ("d0", sentence)
+
+
+def test_an_answer_that_only_a_heading_has_is_found_there():
+    changes = "## 3.2.1 (2024-05-04)\r\n\r\n- Fixed the weir.\n"
+    assert supported("2024-05-04", changes) == ("d0", "## 3.2.1 (2024-05-04)")
+    assert supported("2024-05-04", changes, "It is of 2024-05-04.") == ("d1", "It is of 2024-05-04.")
+
+
 def test_support_has_its_place_in_the_document():
     shown = passage("It is old. Venn built it.", "d", start=100)
     evidence, found = find_support(episode(search(passage("Not here."), shown), answer("Venn")))

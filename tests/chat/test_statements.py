@@ -47,6 +47,14 @@ def test_what_cites(text, numbers):
         ("See Fig. 3 and No. 5. No. That is all.", 3),
         ("It is short, e.g. Halm is.", 1),
         ("We call it x. So it is.", 2),
+        (
+            "Das gilt z. B. für Oss, d. h. Halm, u. a. Brod. Am 3. Oktober war es so, im 19. Jahrhundert bzw. Mai.",
+            2,
+        ),
+        ("Hask et al. (2020) met Brod et al. So it is, see Eq. (3). So it was in 30. It was.", 4),
+        ("« Il part\u00a0! » dit-il. « Il part\u202f! » Elle reste. « Oui ! », dit-il. Er geht. »Halt!« rief er.", 6),
+        ("„Ich gehe.“ Er ging. »Halt.« Er blieb.", 4),
+        ("यह पुल है। वह नदी है। هل هذا جسر؟ نعم. یہ پل ہے۔ وہ دریا ہے۔", 6),
         ("It is at x.org. So it is.", 2),
         ("It cost 3.5 marks. The U.S. Navy paid! Did it? Yes… It did.", 5),
         (

@@ -54,6 +54,8 @@ def test_yes_and_no_get_no_partial_credit(answer, accepted, expected):
 def test_an_answer_as_written_is_found_as_whole_words_and_an_empty_one_nowhere():
     assert match_as_written("Orsolya Venn").search("Orsolya\nVenn's bridge") and match_as_written("9").search("9, 8")
     assert not match_as_written("9").search("3.9") and not match_as_written("9").search("19")
+    assert match_as_written("京都").search("京都府にある") and not match_as_written("Oss").search("Osséo")
+    assert match_as_written("O’Brien").search("O'Brien's") and not match_as_written("1990-1995").search("1990 1995")
     assert not any(match_as_written(empty).search(text) for empty in ("", " \n") for text in ("", "Some text."))
 
 

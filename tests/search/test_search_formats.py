@@ -200,6 +200,53 @@ def test_footnotes_nested_tables_and_grouped_shapes_are_read(tmp_path):
     assert read_file(tmp_path / "deck.pptx").text == "grouped\n\n| cell"
 
 
+WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+INSIDE = {  # elements of a paragraph, and what a reader sees of each
+    "<w:ins w:id='1' w:author='a'><w:r><w:t>inserted</w:t></w:r></w:ins>": "inserted",
+    "<w:del w:id='2' w:author='a'><w:r><w:delText>deleted</w:delText></w:r></w:del>": "",
+    "<w:moveFrom w:id='3' w:author='a'><w:r><w:t>moved</w:t></w:r></w:moveFrom>": "",
+    "<w:sdt><w:sdtContent><w:r><w:t>controlled</w:t></w:r></w:sdtContent></w:sdt>": "controlled",
+    "<w:sdt><w:sdtPr><w:showingPlcHdr/></w:sdtPr><w:sdtContent><w:r><w:t>Click</w:t></w:r></w:sdtContent></w:sdt>": "",
+    "<w:fldSimple w:instr='REF x'><w:r><w:t>Table 1</w:t></w:r></w:fldSimple>": "Table 1",
+    "<w:r><w:pict><w:txbxContent><w:p><w:r><w:t>boxed</w:t></w:r></w:p></w:txbxContent></w:pict></w:r>": "\n\nboxed",
+    "<m:oMath xmlns:m='http://schemas.openxmlformats.org/officeDocument/2006/math'><m:sSup><m:e><m:r><m:t>c</m:t></m:r>"
+    "</m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:oMath>": "c^2",
+}
+
+
+@pytest.mark.parametrize(("element", "shown"), INSIDE.items())
+def test_the_text_inside_the_elements_of_a_paragraph_is_read(tmp_path, element, shown):
+    docx = pytest.importorskip("docx", reason="docx is in the dev extra")
+    document = docx.Document()
+    paragraph = document.add_paragraph("The rent: ")._p
+    paragraph.append(docx.oxml.parse_xml(element.replace(">", f" {WORD}>", 1)))
+    document.save(tmp_path / "lease.docx")
+    assert read_file(tmp_path / "lease.docx").text == f"The rent: {shown}".replace(" \n", "\n").strip()
+
+
+def test_blocks_rows_and_notes_inside_content_controls_are_read(tmp_path):
+    docx = pytest.importorskip("docx", reason="docx is in the dev extra")
+    document = docx.Document()
+    said = "<w:p><w:r><w:t>{}</w:t></w:r></w:p>"
+    control = f"<w:sdt {WORD}>{{}}<w:sdtContent>{{}}</w:sdtContent></w:sdt>"
+    contents = "<w:sdtPr><w:docPartObj><w:docPartGallery w:val='Table of Contents'/></w:docPartObj></w:sdtPr>"
+    row = f"<w:tr><w:tc>{said.format('cell')}</w:tc></w:tr>"
+    table = f"<w:tbl>{control.format('', row)}</w:tbl>"
+    for inner in (("", said.format("Cover")), (contents, said.format("Weir 2")), ("", table)):
+        document.element.body.insert(-1, docx.oxml.parse_xml(control.format(*inner)))
+    document.save(tmp_path / "a.docx")
+    noted = add_footnote((tmp_path / "a.docx").read_bytes(), "By night.</w:t></w:r></w:p><w:p><w:r><w:t>By day.")
+    (tmp_path / "a.docx").write_bytes(noted)
+    assert read_file(tmp_path / "a.docx").text == "Cover\n\ncell\n\nBy night.\nBy day."
+
+
+def test_the_columns_of_a_sheet_may_be_named_below_its_title(tmp_path):
+    pytest.importorskip("openpyxl", reason="openpyxl is in the dev extra")
+    sheets = {"Costs": [["Costs of 2024"], [], ["Item", "Euros"], ["rope", 3.3]], "List": [["rope"], ["nail"]]}
+    (tmp_path / "a.xlsx").write_bytes(make_xlsx(sheets))
+    assert read_file(tmp_path / "a.xlsx").text == "Costs of 2024\nItem; Euros\nItem: rope; Euros: 3.3\nrope\nnail"
+
+
 def test_notes_of_slides_are_read_and_empty_lines_are_not(tmp_path):
     pytest.importorskip("pptx", reason="python-pptx is in the dev extra")
     slides = make_pptx(("The weir", "  It is old. ", ""), ("Eels", " ", "Say: ladder!"), ("Oak", "One\vtwo", ""))
@@ -230,6 +277,35 @@ def test_a_message_is_read_in_its_encoding(tmp_path):
     assert read_file(tmp_path / "b.eml").text.endswith("\n\nEels\n\npass.")
 
 
+def test_letters_of_a_pdf_are_letters(tmp_path, monkeypatch):
+    pypdf = pytest.importorskip("pypdf", reason="pypdf is in the dev extra")
+    said = "An e\ufb03cient con\u00ad\nfiguration of twenty\u00adone well-\nknown \ufb02ags."
+    monkeypatch.setattr(pypdf.PageObject, "extract_text", lambda page, **options: said)
+    (tmp_path / "a.pdf").write_bytes(make_pdf("x"))
+    assert read_file(tmp_path / "a.pdf").text == "An efficient configuration of twenty-one well-\nknown flags."
+
+
+def test_every_part_of_a_message_is_read_once(tmp_path):
+    def parts(kind, *inner):
+        return (
+            f"Content-Type: multipart/{kind}; boundary=_{kind}\n\n"
+            + "".join(f"--_{kind}\n{part}\n" for part in inner)
+            + f"--_{kind}--\n"
+        )
+
+    plain, html, empty = (f"Content-Type: text/{kind}\n" for kind in ("plain\n\nEels.", "html\n\n<p>Trout.", "plain\n"))
+    forwarded = f"Content-Type: message/rfc822\n\nFrom: v@halm\nSubject: Weir\nX-Y: z\n{html}"
+    bodies = {
+        parts("alternative", plain, html): "Eels.",
+        parts("alternative", empty, html): "Trout.",
+        parts("mixed", parts("alternative", html, plain), forwarded): "Eels.\n\nFrom: v@halm\nSubject: Weir\n\nTrout.",
+        parts("mixed", plain, "Content-Type: text/plain\nContent-Disposition: attachment\n\nno"): "Eels.",
+    }
+    for body, text in bodies.items():
+        (tmp_path / "a.eml").write_text(f"Subject: Fish\nMIME-Version: 1.0\n{body}")
+        assert read_file(tmp_path / "a.eml").text == f"Subject: Fish\n\n{text}"
+
+
 @pytest.mark.parametrize(
     "title",
     [
@@ -242,6 +318,8 @@ def test_a_message_is_read_in_its_encoding(tmp_path):
         " \n",
         "---",
         "a_b.pdf",
+        "annual report.pdf",
+        "old_index.html",
         "無題",
     ],
 )
@@ -250,6 +328,8 @@ def test_junk_titles_are_passed_over(title):
     assert choose_title(title) == ""
 
 
-@pytest.mark.parametrize("title", ["Slide rules", "Document 12 of the court", "Untitled poems of Venn", "1702"])
+@pytest.mark.parametrize(
+    "title", ["Slide rules", "Document 12 of the court", "Untitled poems of Venn", "1702", "Writing robots.txt"]
+)
 def test_titles_that_say_something_stay(title):
     assert choose_title(title, "other") == title

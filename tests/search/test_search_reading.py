@@ -69,6 +69,22 @@ def passages(folder, name, content, max_words=120):
             "the 1<sup>st</sup>, see<sup>[2]</sup> H<sub>2</sub>O, 5 &micro;m, 20&nbsp;&deg;C",
             "the 1st, see[2] H2O, 5 µm, 20 °C",
         ),
+        # Marks where a word may be broken are no part of it; in Khmer one is between words.
+        ("<p>Donau&shy;dampf&#8203;schiff, <code>java.<wbr>&#8203;util</code>\ufeff", "Donaudampfschiff, java.util"),
+        ("<p>ភ្នំ\u200bពេញ", "ភ្នំ\u200bពេញ"),
+        # What is below or beside in a browser is so here.
+        (
+            "one<center>two</center>three<fieldset><legend>four</legend>five</fieldset>",
+            "one\n\ntwo\n\nthree\n\nfour\n\nfive",
+        ),
+        ("<pre>a = 1<button>copy</button></pre><button>a</button><button>b</button>", "a = 1\n\na b"),
+        ("<dl><dt>run(x)<a class=headerlink href=#r>¶</a><dd>Runs x.</dl>", "run(x): Runs x."),
+        ("<label>Linux</label><label>macOS</label>", "Linux macOS"),
+        ("<p>one<select><option>1.0<option>2.0</select> two", "one two"),
+        ("<math><mi>E</mi><mo>=</mo><mi>m</mi><annotation encoding=TeX>E=m</annotation></math>", "E=m"),
+        ("<math><msup><mn>2</mn><mrow><mn>6</mn><mn>4</mn></mrow></msup><mo>x</mo></math>", "2^64x"),
+        ("<math><msup><msup><mi>a</mi><mi>b</mi></msup><mn>2</mn></msup><mi/></msup></math> b<p>c", "a^b^2 b\n\nc"),
+        ("<h2>Oss<a>§</a></h2><h2>Mouth<a class='hash-link'>&#8203;</a></h2><p>x", "Oss\n\nMouth\n\nx"),
         ("<p>2<sup>6<p>4</sup> <sup>3</sup>", "26\n\n4 3"),  # never closed; with nothing to be raised from
     ],
 )
@@ -85,6 +101,10 @@ def test_what_belongs_together_comes_out_whole(markup, text):
         "<div class='x site-menu'><div>Home</div> Home</div>",
         '<ul id="sidebar"><li>Home</ul>',
         "<div role=navigation>Home</div>",
+        "<div class='nav-panel'><p>Home</div>",
+        "<p>Next: <a>Home</a>, Previous: <a>Oss</a>, Up: <a>Top</a> &nbsp; [<a>Contents</a>][<a>Index</a>]</p>",
+        "<span class='mw-editsection'>[<a>Home</a>]</span>",
+        "<table><tr><td class='linenos'><pre>Home</pre></td></table>",
         "<p><a href=a>Home</a> | <a href=b>Up</a> | <a href=c>Next</a></p>",
     ],
 )
@@ -98,12 +118,14 @@ def test_what_only_looks_like_a_menu_is_read():
         "By the stars."
     )
     assert read_page("<div class='section' id='menu'>Eels.</div>").text == "Eels."
+    assert read_page("<p><a>ls</a>, <a>cp</a>, <a>mv</a>").text == "ls, cp, mv"
     assert read_page("<p>See <a>a</a>, <a>b</a> and <a>c</a>.").text == "See a, b and c."
     assert read_page("<div class=nav>Home<p>The Oss.").text == "Home\n\nThe Oss."  # it never ends: no menu
 
 
 def test_the_main_part_of_a_page_is_the_page():
     assert read_page("<p>Shop<main><p>The Oss.</main><p>Terms").text == "The Oss."
+    assert read_page("<p>Shop<main><p>The Oss.").text == "The Oss."
     assert read_page("<p>Shop<main></main>").text == "Shop"
 
 
@@ -150,6 +172,55 @@ def test_passages_of_a_text_have_its_headings(tmp_path, name, text, trails):
     assert [passage.heading for passage in found] == trails
     assert all(text[passage.start : passage.end] == passage.text for passage in found)
     assert found[1].text.startswith(("(label)=\n## Course", "[[course]]", "Course\n==="))
+
+
+def test_a_fence_of_markdown_hides_headings_in_asciidoc_too(tmp_path):
+    (tmp_path / "a.adoc").write_text("= Oss\n\n```bash\n== no\n```\n\n== Use\n\n`x`\n```\n== no\n```\n")
+    assert [heading.text for heading in read_file(tmp_path / "a.adoc").headings] == ["Oss", "Use"]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "rows"),
+    [
+        ("sep=;\r\nName;Cost\r\nRope;12\r\n", ("Name", "Cost"), [(7, 1), (18, 2)]),
+        ('"a, b, c";"d, e"\n1;2\n', ("a, b, c", "d, e"), [(0, 1), (17, 2)]),
+        ("Report\n\nName;Cost\nRope;12\n", ("Name", "Cost"), [(0, 1), (8, 3), (18, 4)]),
+        ("Name\nRope\n", (), [(0, 1), (5, 2)]),
+    ],
+)
+def test_columns_and_rows_of_separated_values(tmp_path, text, columns, rows):
+    (tmp_path / "a.csv").write_text(text, newline="")
+    read = read_file(tmp_path / "a.csv")
+    assert (read.text, read.columns) == (text, columns)
+    assert [(part.start, part.number) for part in read.parts] == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "headings"),
+    [
+        ("# Tool [![Build](https://ci/x.svg)](https://ci) ![v][v]\n\nText.\n", "Tool", ["Tool"]),
+        ("# ![Tool](logo.svg)\n\n## Use\n", "Tool", ["Tool", "Use"]),
+        (
+            '<h1 align="center">\n  <img src="a.svg">\n  Great <b>Tool</b>\n</h1>\n\n## Use\n',
+            "Great Tool",
+            ["Great Tool", "Use"],
+        ),
+        ('<h1><img src="a.svg" alt="Tool &amp; co"/></h1>\n', "Tool & co", ["Tool & co"]),
+        ("# News\n\n## [1.2](https://a.example/b) (2024)\n", "News", ["News", "1.2 (2024)"]),
+        ('# News\n\n## <a name="x"></a>List<int> {#x .y}\n', "News", ["News", "List<int>"]),
+        ("# C#\n\nIt\n--\n\n## {} and [x] ##\n", "C#", ["C#", "It", "{} and [x]"]),
+        ("---\r\ntitle: 'Deploying: it'\r\n# weight\r\nweight: 3\r\n---\r\n\r\n## Use\r\n", "Deploying: it", ["Use"]),
+        ('+++\ntitle = "Deploying"\n+++\n\nText.\n', "Deploying", []),
+        ("---\ntitle: >-\n  Long\n---\n\n## Use\n", "Use", ["Use"]),
+        ("---\ntitle: Other\n---\n\n# Use\n", "Use", ["Use"]),
+        ("---\n\n# Use\n\nA rule above.\n", "Use", ["Use"]),
+    ],
+)
+def test_a_heading_is_what_is_shown_of_it(tmp_path, text, title, headings):
+    (tmp_path / "some.md").write_text(text, newline="")
+    read = read_file(tmp_path / "some.md")
+    assert (read.title, [heading.text for heading in read.headings]) == (title, headings)
+    assert read.text == text
 
 
 def test_a_table_of_markdown_keeps_its_header(tmp_path):
@@ -203,6 +274,12 @@ def test_several_short_sections_are_under_what_they_share(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------------------- cutting
+
+
+def test_a_heading_with_an_address_is_no_section_with_text(tmp_path):
+    address = "https://a.example/" + "b" * 40
+    text = f"# News\n\n## [2.0]({address})\n\n### Fixes\n\n{WORDS}\n"
+    assert [passage.heading for passage in passages(tmp_path, "news.md", text)][:1] == ["2.0 > Fixes"]
 
 
 def test_passages_do_not_end_with_a_heading_or_a_lead(tmp_path):

@@ -22,11 +22,22 @@ from quaere.search.words import count_words, fold, terms, word_spans
         ("Привет, МИР", ["привет", "мир"]),
         ("العَرَبِيَّة", ["العربية"]),
         ("Straße İstanbul ﬁn Ⅷ", ["strasse", "istanbul", "fin", "viii"]),
+        ("Donau\u00addampf\ufeff java.\u200butil pg\u2011dump", ["donaudampf", "java", "util", "pg", "dump"]),
         ("... !?", []),
     ],
 )
 def test_terms_of_every_script(text, expected):
     assert terms(text) == expected
+
+
+def test_names_and_hyphenated_words_are_also_terms_as_a_whole():
+    def whole(text):
+        return terms(text, stemmer="english", whole_names=True)
+
+    assert whole("con-\n  figuring it")[-1] == "configur" and whole("con-\r\nfiguring")[-1] == "configur"
+    assert whole("con- figuring 1-\n2 a\n-b") == ["con", "figur", "1", "2", "a", "b"]
+    assert {"pg-dump", "java.util"} <= {*whole("pg\u2011dump java.\u200butil")}
+    assert terms("con-\nfiguring") == ["con", "figuring"]
 
 
 @pytest.mark.parametrize("whole", ["서울은 크다", "東京都庁", "ภาษาไทยที่", "สวัสดี"])

@@ -1,5 +1,6 @@
 """The answer of an episode, with its evidence, searches and scores."""
 
+import re
 from collections.abc import Callable, Sequence, Set
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from quaere.search.words import stem
 
 _OPENING = "\"'(\u201c\u2018\u00ab"  # quotation marks and brackets before a name
 _AROUND = f"{_OPENING}\u201d\u2019\u00bb).,;:?!"  # and after it
+_LINE = re.compile(r"\S(?:[^\n]*\S)?")
 
 
 class Answer(Struct, frozen=True):
@@ -104,6 +106,8 @@ def find_support(episode: Episode) -> tuple[Evidence, Passage] | None:
 
     Words are compared as answers are; only if no sentence matches, as they are written: removing punctuation makes one
     word of markup and code (`minimum_size=1000` becomes `minimumsize1000`), and the answer in it would not be found.
+    An answer that is another one without its symbols ("C++", "-1", "2^64") is first looked for as it is written. If no
+    sentence has the answer, a line may: a heading of a changelog has the version and its date.
     Yes and no are in no sentence: such an answer has no support of this kind.
     """
     answer = episode.outcome.text if isinstance(episode.outcome, FinalAnswer) else ""
@@ -112,22 +116,42 @@ def find_support(episode: Episode) -> tuple[Evidence, Passage] | None:
     passages = shown_passages(episode)
     written = match_as_written(answer)
     asked = set(content_words(episode.task.question.text)) if isinstance(episode.task, SolveTask) else set()
-    return _find_sentence(passages, asked, lambda text: contains(text, answer)) or _find_sentence(
-        passages, asked, lambda text: written.search(text) is not None
-    )
+    ways: list[_HasAnswer] = [lambda text: contains(text, answer), lambda text: written.search(text) is not None]
+    if _has_symbols(answer):
+        ways.reverse()
+    found = (_find_best(passages, asked, has_answer, split) for split in (_sentences, _lines) for has_answer in ways)
+    return next(filter(None, found), None)
 
 
-def _find_sentence(
-    passages: Sequence[Passage], asked: Set[str], has_answer: Callable[[str], bool]
+_HasAnswer = Callable[[str], bool]
+_Spans = list[tuple[int, str]]  # start and text of each
+
+
+def _find_best(
+    passages: Sequence[Passage], asked: Set[str], has_answer: _HasAnswer, split: Callable[[str], _Spans]
 ) -> tuple[Evidence, Passage] | None:
     for passage in passages:
         if not has_answer(passage.text):
             continue
-        if said := [statement for statement in split_statements(passage.text) if has_answer(statement.text)]:
-            best = max(said, key=lambda statement: len(asked & set(content_words(statement.text))))
-            start = passage.start + best.start
-            return Evidence(passage.doc_id, start, start + len(best.text), best.text), passage
+        if said := [(start, text) for start, text in split(passage.text) if has_answer(text)]:
+            start, text = max(said, key=lambda span: len(asked & set(content_words(span[1]))))
+            start += passage.start
+            return Evidence(passage.doc_id, start, start + len(text), text), passage
     return None
+
+
+def _sentences(text: str) -> _Spans:
+    return [(statement.start, statement.text) for statement in split_statements(text)]
+
+
+def _lines(text: str) -> _Spans:
+    return [(found.start(), found.group()) for found in _LINE.finditer(text)]
+
+
+def _has_symbols(answer: str) -> bool:
+    """True if comparing without punctuation would change what the answer says: "C++", ".bashrc", "10%", "2^64"."""
+    bare = answer.strip().lstrip(_OPENING).rstrip(_AROUND)
+    return not (bare[:1].isalnum() and bare[-1:].isalnum()) or "^" in bare
 
 
 def is_about_question(episode: Episode, passage: Passage) -> bool:

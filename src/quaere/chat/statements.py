@@ -81,7 +81,7 @@ def split_statements(text: str) -> tuple[Statement, ...]:
     )
 
 
-_WHOLE = re.compile(rf"[.!?…。！？][\"'”’»)\]*_」』）]*+(?:[ \t]*+{_CITE})*+$")
+_WHOLE = re.compile(rf"[.!?…؟۔।॥։።。！？][\"'”’»“‘«)\]*_」』）]*+(?:[ \t]*+{_CITE})*+$")
 
 
 def keep_whole_sentences(text: str) -> str:
@@ -106,7 +106,7 @@ def keep_whole_sentences(text: str) -> str:
 _MARKER = re.compile(r"[ \t]*+(?:>[ \t]*+)*+(?:#{1,6}[ \t]++|[-*+•–][ \t]++|[0-9]{1,3}[.)][ \t]++)?")
 _CONCLUSION = r"[*_]{0,3}(?:[0-9]{1,2}[.)][ \t]*+)?(?:final |overall )?conclusions?[*_]{0,3}[ \t]*+"
 _LABEL = re.compile(rf"(?i:{_CONCLUSION}:[*_]{{0,3}})")
-_ENDED = tuple('.!?…:。！？”"')
+_ENDED = tuple('.!?…:؟۔।॥։።。！？”"')
 _MAX_LABEL_WORDS = 8
 
 
@@ -158,14 +158,24 @@ def _is_heading(line: str, content: str) -> bool:
 
 
 # End of a sentence: full stops and closing quotes or brackets, before white space, a citation or the end of the text.
-_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]*_]*+(?=\s|\[[ \t]?[0-9]|$)|(?<![。！？])[。！？]++[”’」』）]*+")
+# German and other quotations close with “ ‘ «, French ones with a space and ». Danda (Hindi), Arabic, Urdu, Armenian
+# and Ethiopic marks end sentences too.
+_END = re.compile(
+    r"(?<![.!?…؟۔।॥։።])[.!?…؟۔।॥։።]++[\"'”’»“‘«)\]*_]*+(?:[ \u00a0\u202f]»(?=[\s.,]|$))?+(?=\s|\[[ \t]?[0-9]|$)"
+    r"|(?<![。！？])[。！？]++[”’」』）]*+"
+)
 _SPACE = re.compile(r"\s*+")
 _ABBREVIATIONS = frozenset(
     "approx ca capt cf co col corp dr eds eg esp est ft gen gov hon ie inc incl jr lt ltd maj mr mrs ms mt mme prof "
-    "rep rev sen sgt sr st vs jan feb mar apr jun jul aug sep sept oct nov dec".split()
+    "rep rev sen sgt sr sra st vs bzw evtl ggf inkl sog vgl jan feb mar apr jun jul aug sep sept oct nov dec".split()
 )
-_BEFORE_NUMBERS = frozenset("no nos fig figs eq eqs vol vols ch sec p pp art par".split())
-_TAIL_CHARS = 12  # longer than any abbreviation
+_BEFORE_NUMBERS = frozenset("no nos fig figs eq eqs vol vols ch sec p pp art par nr abb abs bd kap tab al".split())
+_NUMBER_NEXT = re.compile(r"\(?[0-9]")
+_INITIAL_NEXT = re.compile(r"[^\W\d_]\.")
+_AFTER_ORDINALS = tuple(
+    "Januar Jänner Februar März April Mai Juni Juli August September Oktober November Dezember Jahrhundert".split()
+)
+_TAIL_CHARS = 12  # longer than any abbreviation, and than what follows ordinals
 
 
 def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -184,26 +194,32 @@ def _sentence_end(text: str, found: re.Match[str], start: int, end: int) -> int 
     cited = _CITATIONS_NEXT.match(text, found.end(), end)
     behind = cited.end() if cited else found.end()
     space = _SPACE.match(text, behind, end)
-    following = text[space.end() : space.end() + 1] if space and space.end() < end else ""
+    following = text[space.end() : min(space.end() + _TAIL_CHARS, end)] if space else ""
     before = text[max(start, found.start() - _TAIL_CHARS) : found.start()]
     if cited:
         # Citations that belong to the next sentence: "[2] says so", or before their own in this text.
-        is_next = following and (following.islower() or _CITATION.search(text, start, found.start()))
+        is_next = following and (following[0].islower() or _CITATION.search(text, start, found.start()))
         return found.end() if is_next else behind
-    goes_on = following.islower() or (found.group() == "." and is_abbreviation(before, following))
+    goes_on = following[:1].islower() or (found.group() == "." and is_abbreviation(before, following))
     return None if goes_on else behind
 
 
 def is_abbreviation(before: str, following: str) -> bool:
-    """True if the full stop after `before` belongs to an abbreviation or an initial.
+    """True if the full stop after `before` belongs to an abbreviation, an initial or a German ordinal.
 
     is_abbreviation("said Dr", "V") -> True; is_abbreviation("see No", "5") -> True
+    is_abbreviation("am 3", "Oktober 1990") -> is_abbreviation("gilt z", "B. dort") -> True
     """
-    word = before.split()[-1].lstrip("([\"'“‘*_") if before.split() else ""
+    *earlier, last = before.split() or [""]
+    word = last.lstrip("([\"'“‘*_")
     initials = word.split(".")
     if all(len(letter) == 1 and letter.isalpha() for letter in initials):
-        return following != "" and (word[-1].isupper() or len(initials) > 1)
-    return word.lower() in _ABBREVIATIONS or (word.lower() in _BEFORE_NUMBERS and following.isdigit())
+        is_pair = bool(_INITIAL_NEXT.match(following) or (earlier and _INITIAL_NEXT.fullmatch(earlier[-1])))
+        return following != "" and (word[-1].isupper() or len(initials) > 1 or is_pair)
+    if word.isdigit():
+        return len(word) <= 2 and following.startswith(_AFTER_ORDINALS)
+    is_before_number = word.lower() in _BEFORE_NUMBERS and _NUMBER_NEXT.match(following) is not None
+    return word.lower() in _ABBREVIATIONS or is_before_number
 
 
 def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -268,7 +284,7 @@ _OWN_LINE = re.compile(
     r"[ \t]*+(?:[-*+•–o·][ \t]|(?:[0-9]{1,3}|[a-zA-Z])[.)][ \t]|\((?:[0-9]{1,3}|[a-zA-Z])\)[ \t]|\[[0-9]{1,3}\]"
     r"|\||#{1,6}[ \t]|>|:\w[\w -]*+:(?=\s|$)|\.\. |==|--|```|~~~|[{}@$%])"
 )
-_LINE_ENDED = re.compile(r"[.!?…:;。！？][\"'”’»)\]*_`]*+$")
+_LINE_ENDED = re.compile(r"[.!?…:;؟۔।॥։።。！？][\"'”’»“‘«)\]*_`]*+$")
 
 
 def starts_own_line(line: str) -> bool:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
+from quaere.whole_words import UNSPACED
+
 Containment = Literal["words", "characters"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -93,14 +95,26 @@ def contains(text: str, answer: str, *, containment: Containment = "words") -> b
     return f" {needle} " in f" {haystack} " if containment == "words" else needle in haystack
 
 
+# Typesetting replaces the characters of the keyboard, and models write those of the keyboard.
+_ALIKE = {char: f"[{re.escape(kind)}]" for kind in ("'‘’‚‛", '"“”„‟', "-‐‑‒–—−") for char in kind}
+_ATTACHED = rf"{UNSPACED}\uac00-\ud7a3"  # Korean attaches particles to its words
+
+
 @lru_cache(2048)
 def match_as_written(answer: str) -> re.Pattern[str]:
     """Pattern of the answer as whole words, in any case and with any white space. "9" is not in "3.9", "" in no text.
 
-    match_as_written("Orsolya Venn").search("Orsolya\nVenn's bridge") -> a match
+    Typographic quotes and dashes equal those of the keyboard. Scripts without spaces between words have no whole words.
+
+        match_as_written("Orsolya Venn").search("Orsolya\nVenn's bridge") -> a match
     """
-    words = r"\s+".join(map(re.escape, answer.split())) or r"(?!)"
-    return re.compile(rf"(?<!\w)(?<!\d[.,]){words}(?!\w)(?![.,]\d)", re.IGNORECASE)
+    words = answer.split()
+    if not words:
+        return re.compile(r"(?!)")
+    pattern = r"\s+".join("".join(_ALIKE.get(char) or re.escape(char) for char in word) for word in words)
+    before = "" if re.match(f"[{_ATTACHED}]", words[0]) else rf"(?<![^\W{_ATTACHED}])(?<!\d[.,])"
+    after = "" if re.match(f"[{_ATTACHED}]", words[-1][-1]) else rf"(?![^\W{_ATTACHED}])(?![.,]\d)"
+    return re.compile(before + pattern + after, re.IGNORECASE)
 
 
 def gives_away(question: str, answer: str, *, containment: Containment = "words") -> bool:

@@ -65,7 +65,8 @@ def cut(document: Document, settings: ChunkSettings) -> list[Passage]:
             groups = _pack(split(start, end, settings.max_words), settings)
             spans += [(group[0].start, group[-1].end) for group in groups]
     trimmed = [_trim(document.text, start, end) for start, end in spans]
-    places, trails = Places(document.text, document.parts), HeadingTrails(document.title, document.headings)
+    places = Places(document.text, document.parts)
+    trails = HeadingTrails(document.title, document.headings, document.text)
     return [
         Passage(
             id=f"{document.id}#{number}",
@@ -166,7 +167,7 @@ _ROW_SENTENCE_END = re.compile(rf"{_MARKS}|\n\s*")
 _LINE_END = re.compile(r"\n\s*")
 _MAX_LEAD_WORDS = 40
 _LONG_WORD = 40
-_TAIL_CHARS = 12  # longer than any abbreviation
+_TAIL_CHARS = 12  # longer than any abbreviation, and than what follows ordinals
 _MAX_INDENT = 80
 
 _Boundaries = Callable[[int, int], list[int]]
@@ -256,9 +257,9 @@ class _FileSplitter:
         return len(line) - len(line.lstrip(" \t"))
 
     def _ends_sentence(self, mark: re.Match[str], end: int) -> bool:
-        following = self._text[mark.end() : min(mark.end() + 1, end)]
+        following = self._text[mark.end() : min(mark.end() + _TAIL_CHARS, end)]
         before = self._text[max(0, mark.start() - _TAIL_CHARS) : mark.start()]
-        return not (following.islower() or (mark.group()[0] == "." and is_abbreviation(before, following)))
+        return not (following[:1].islower() or (mark.group()[0] == "." and is_abbreviation(before, following)))
 
 
 # ---------------------------------------------------------------------------------------------------------- splitting

@@ -5,7 +5,7 @@ text.add("The Oss rises near Halmgate.", group="page 1")
 text.build(title="Rivers")
 -> FileText(title="Rivers", text="The Oss rises ...", parts=(Part(start=0, group="page 1"),))
 choose_title("Microsoft Word - minutes_v3.doc", "Minutes of the bridge board") == "Minutes of the bridge board"
-HeadingTrails("The planner", headings).name(start, end) == "Options > Query planning"
+HeadingTrails("The planner", headings, text).name(start, end) == "Options > Query planning"
 """
 
 import re
@@ -203,7 +203,9 @@ def _count(unit: str, first: int, last: int) -> str:
 _MAX_CHARS = 200
 _PROGRAM = re.compile(r"microsoft (?:word|excel|powerpoint|office)\b", re.IGNORECASE)
 _FILE_NAME = re.compile(
-    r"\.(?:docx?|dotx?|rtf|odt|pptx?|odp|xlsx?|ods|pdf|html?|tex|dvi|ps|indd|qxd|pages|tmp|txt|md)$", re.IGNORECASE
+    r"\.(?:docx?|dotx?|rtf|odt|pptx?|odp|xlsx?|ods|pdf|dvi|ps|indd|qxd|tmp)$"
+    r"|^\S+\.(?:html?|tex|pages|txt|md)$",  # with words before it, a page about such a file: "Writing a robots.txt"
+    re.IGNORECASE,
 )
 _EMPTY_NAMES = re.compile(
     r"(?:untitled|unnamed|unbenannt|ohne titel|sans titre|sin título|sem título|senza titolo"
@@ -245,8 +247,8 @@ Trail = tuple[tuple[int, str], ...]  # levels and texts, outermost first
 class HeadingTrails:
     """Finds the heading trail of passages: the headings a passage is under, outermost first, without the title."""
 
-    def __init__(self, title: str, headings: Sequence[Heading]) -> None:
-        self._title = _bare(title)
+    def __init__(self, title: str, headings: Sequence[Heading], text: str = "") -> None:
+        self._title, self._text = _bare(title), text
         self._headings = headings
         self._starts = [heading.start for heading in headings]
         self._trails: list[Trail] = []
@@ -274,7 +276,10 @@ class HeadingTrails:
     def _has_text(self, number: int) -> bool:
         """True for a section with text between its heading and the next."""
         heading, rest = self._headings[number], self._starts[number + 1 : number + 2]
-        is_long = not rest or rest[0] - heading.start > len(heading.text) + _MARKUP_CHARS
+        num_chars = len(heading.text)
+        if self._text.startswith("#", heading.start):  # of Markdown: addresses of links make it longer
+            num_chars = max(num_chars, self._text.find("\n", heading.start) - heading.start)
+        is_long = not rest or rest[0] - heading.start > num_chars + _MARKUP_CHARS
         return heading.level <= SECTION_LEVELS and is_long
 
 

@@ -112,7 +112,10 @@ def _find_solid(text: str, wanted: Iterable[int]) -> Iterator[int]:
 
 _POWER = re.compile(r"[+−-]?[0-9]+(?:[.,/][0-9]+)?|[A-Za-z]|[+−-]")
 _EXPRESSION = re.compile(r"[+−-]?[0-9A-Za-z][^\[\]]*")
-_SEPARATORS = re.compile(r"[\s|·•»›«‹>/\\–—:\[\]()-]*")
+_SEPARATORS = re.compile(
+    r"[\s|·•»›«‹>/\\–—:\[\]()-]*+|\s*+(?:next|prev|previous|up):(?:[\s,\[\]|]|(?:next|prev|previous|up):)*+",
+    re.IGNORECASE,
+)
 _MENU_LINKS = 3
 
 

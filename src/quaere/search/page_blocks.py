@@ -29,15 +29,17 @@ from quaere.search.hyperlinks import (
     place_links,
 )
 
-_SILENT = frozenset({"script", "style", "noscript", "template", "svg"})
+# An annotation repeats its formula in another notation.
+_SILENT = frozenset("script style noscript template svg select datalist annotation annotation-xml".split())
 _HEADINGS = {f"h{level}": level for level in range(1, SECTION_LEVELS + 1)}
 _LISTS = frozenset({"ul", "ol", "dl"})
 _TABLE_TAGS = frozenset({"table", "tr", "td", "th"})
 _BLOCKS = frozenset(
-    "address article aside blockquote caption dd div dl dt details figcaption figure footer form header hr li main nav "
-    "ol p pre section summary table tbody td tfoot th thead tr ul".split()
+    "address article aside blockquote caption center dd dialog dir div dl dt details fieldset figcaption figure footer "
+    "form header hgroup hr legend li main menu nav ol p pre section summary table tbody td tfoot th thead tr ul".split()
 ) | set(_HEADINGS)
 _MAX_INDENT = 6
+_PERMALINK = " ¶§🔗"  # of a heading or term, by documentation tools
 _MAX_ENTRIES = 4  # depth of nested definitions whose terms are kept
 
 
@@ -50,6 +52,13 @@ class _Entry(Struct):
     term: str
     depth: int
     num_lines: int = 0
+
+
+class _Power(Struct):
+    """An open <msup> of MathML: its second child is raised."""
+
+    num_children: int = 0
+    depth: int = 0  # of the open tags inside it
 
 
 class PageBlocks:
@@ -71,6 +80,7 @@ class PageBlocks:
         self._marker: LinkedText | None = None  # what comes before the next line, if that is the first of an item
         self._tables: list[_Table] = []
         self._num_deep_tables = 0
+        self._powers: list[_Power] = []
         self._headings: list[tuple[int, str]] = []
         self._num_targets = 0
         self._main: list[int] = []  # how many lines there were where each <main> began and ended
@@ -82,7 +92,8 @@ class PageBlocks:
         while self._tables:
             self._end_row()
             self._tables.pop()
-        lines = self._lines[self._main[0] : self._main[-1]] if self._main and not self._whole else self._lines
+        main = [] if self._whole else [*self._main, *[len(self._lines)] * (len(self._main) == 1)]  # it may never end
+        lines = self._lines[main[0] : main[-1]] if main else self._lines
         if self._around or all(line.kind == "heading" for line in lines):
             return []
         return [
@@ -99,6 +110,9 @@ class PageBlocks:
             return
         self._silent_depth += tag in _SILENT
         self._in_title = tag == "title" and not self._silent_depth
+        if tag == "button" and self._pre_depth and not self._whole:  # it copies the code
+            self._around, self._around_depth = tag, 1
+            return
         if not self._whole and _is_around(tag, attributes):
             self._end_block()
             self._around, self._around_depth = tag, 1
@@ -144,6 +158,8 @@ class PageBlocks:
             self._inline.end_raised()
         elif tag == "a":
             self._inline.end_link()
+        else:
+            self._end_power(tag)
 
     def data(self, text: str) -> None:
         """Add text between tags to the title or to the current block; skipped elements are ignored."""
@@ -160,8 +176,31 @@ class PageBlocks:
             self._end_block()
         elif tag == "sup":
             self._inline.start_raised()
+        elif tag in ("button", "label"):  # a box of its own in a line
+            self._inline.add(" ")
         elif tag == "a":
             self._inline.start_link(self._read_target(attributes))
+        else:
+            self._start_power(tag)
+
+    def _start_power(self, tag: str) -> None:
+        if self._powers:
+            power = self._powers[-1]
+            power.num_children += not power.depth
+            if not power.depth and power.num_children == 2:
+                self._inline.start_raised()
+            power.depth += 1
+        if tag == "msup":
+            self._powers.append(_Power())
+
+    def _end_power(self, tag: str) -> None:
+        if tag == "msup" and self._powers:
+            self._powers.pop()
+        if self._powers:
+            power = self._powers[-1]
+            power.depth -= 1
+            if not power.depth and power.num_children == 2:
+                self._inline.end_raised()
 
     def _read_target(self, attributes: str) -> str:
         written = _read_attribute(attributes, "href") if self._num_targets < MAX_LINKS else ""
@@ -262,14 +301,15 @@ class PageBlocks:
     def _end_block(self) -> None:
         inline, level = self._inline, self._level
         self._inline, self._level = InlineText(in_link=inline.in_link, target=inline.target), 0
+        self._powers = []
         said = inline.finish(verbatim=self._pre_depth > 0)
         if not said.text.strip() or (inline.is_menu and not self._whole):
             return
         on_one_line = " ".join(said.text.split())
         if self._in_term:
-            self._terms.append(LinkedText(on_one_line, said.links))
+            self._terms.append(LinkedText(on_one_line.rstrip(_PERMALINK), said.links))
         elif level:
-            heading = on_one_line.rstrip(" ¶")
+            heading = on_one_line.rstrip(_PERMALINK)
             self._headings.append((level, heading))
             self._marker = None
             self._write(LinkedText(heading, said.links), "heading")
@@ -404,10 +444,11 @@ _WHERE = (
 )
 _WHAT = (
     r"nav(?:bar|igation|header|footer|links|path)?|menus?|menubar|sidebar|breadcrumbs?|toc|footer|banner|comments?|respond|"
-    r"cookies?|share|sharing|social|related|newsletter|adverts?|advertisement|skip-?links?|headerlink|pagination|pager"
+    r"cookies?|share|sharing|social|related|newsletter|adverts?|advertisement|skip-?links?|headerlink|pagination|pager|"
+    "mw-editsection|linenos?|linenodiv|rouge-gutter"  # of a wiki, and the line numbers beside code
 )
 _REGION_NAME = re.compile(
-    rf"(?:(?:{_WHERE})[-_]?)?(?:{_WHAT})(?:[-_](?:bar|box|list|menu|links|items?|wrapper|notice))?"
+    rf"(?:(?:{_WHERE})[-_]?)?(?:{_WHAT})(?:[-_](?:bar|box|list|menu|links|items?|panel|wrapper|notice))?"
 )
 
 

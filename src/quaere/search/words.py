@@ -89,10 +89,13 @@ _ASCII_MATCHED = re.compile(r"[a-z0-9]+")
 # Names of programs, options and settings: max_wal_size, --no-ff, limits.cpu, 2.0.3. They begin at a word's beginning.
 _NAMES = re.compile(r"(?<![^\W_])[a-z0-9]++(?:[_.-][a-z0-9]++)++")
 
+# A word that a hyphen breaks at the end of a line.
+_BROKEN = re.compile(r"(?<![^\W\d_])([^\W\d_]++)-\r?\n[ \t]*+([^\W\d_]++)")
+
 # Characters that folding removes: combining accents of Latin, Greek and Cyrillic letters, optional vowel points of
-# Hebrew and Arabic, and variation selectors of Chinese characters.
+# Hebrew and Arabic, variation selectors of Chinese characters, and invisible marks for breaking words.
 _ACCENTS = re.compile(
-    "[\ufe00-\ufe0f\U000e0100-\U000e01ef\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]+"
+    "(?<=[!-~])\u200b+|[\u00ad\u2060\ufeff\ufe00-\ufe0f\U000e0100-\U000e01ef\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]+"
 )
 
 
@@ -114,7 +117,7 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", _patterns().many_marks.sub(r"\1", text)))
-    return unicodedata.normalize("NFKC", bare.casefold())
+    return unicodedata.normalize("NFKC", bare.replace("\u2010", "-").casefold())
 
 
 def terms(
@@ -123,10 +126,13 @@ def terms(
     """Terms for BM25: folded words; for unspaced scripts every character and every pair of characters.
 
     With a `stemmer` they are stems. With `whole_names`, names that are joined by `_`, `-` or `.` are also terms as they
-    are, so that `max_wal_size` matches itself best and `wal size` as well. Words of `without` are left out.
+    are, so that `max_wal_size` matches itself best and `wal size` as well; and so are words that were hyphenated at the
+    end of a line. Words of `without` are left out.
     """
     folded = fold(text)
     found = _folded_words(folded)
+    if whole_names and "-" in folded:
+        found += [before + after for before, after in _BROKEN.findall(folded)]
     if without:
         found = [word for word in found if word not in without]
     if stemmer != NO_STEMMER:

@@ -7,7 +7,7 @@ import copy
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from datetime import date, datetime, time
 from io import BytesIO
 from typing import Any
@@ -21,7 +21,16 @@ from quaere.search.hyperlinks import InlineText
 _HEADING_STYLE = re.compile(r"heading (\d)|title", re.IGNORECASE)
 _MAX_HEADING = 80
 _NOTES = {"footnotes.xml": "footnotes", "endnotes.xml": "endnotes"}
-_RUN = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}t"
+_WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+_PARAGRAPH, _TABLE, _CONTROL, _BOX = (f"{_WORD}{name}" for name in ("p", "tbl", "sdt", "txbxContent"))
+_ROW, _CELL = f"{_WORD}tr", f"{_WORD}tc"
+_MATH_RUN = f"{_MATH}r"
+_RUNS = frozenset({f"{_WORD}r", _MATH_RUN})
+# What was deleted or moved away, and the older form of a text box that is there in a newer form too.
+_GONE = frozenset(
+    {f"{_WORD}del", f"{_WORD}moveFrom", "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"}
+)
 
 
 def read_docx(data: bytes, limit: int) -> FileText:
@@ -34,7 +43,7 @@ def read_docx(data: bytes, limit: int) -> FileText:
     document = docx.Document(BytesIO(data))
     styles = {style.style_id: style.name or "" for style in document.styles}
     text, group, number, first_heading = TextBuilder(limit), "", 0, ""
-    for line in _lines(docx, document):
+    for line in _lines(docx, document.element.body, document):
         number += 1
         style = _HEADING_STYLE.fullmatch(styles.get(line.style_id or "", ""))
         if style and line.text.strip():
@@ -48,7 +57,8 @@ def read_docx(data: bytes, limit: int) -> FileText:
     for part in document.part.package.iter_parts():
         if group := _NOTES.get(str(part.partname).rpartition("/")[2], ""):
             notes = docx.oxml.parse_xml(part.blob)
-            text.add_blocks([Block("".join(run.text or "" for run in note.iter(_RUN))) for note in notes], group=group)
+            said = ("\n".join(line.text for line in _lines(docx, note, document)) for note in notes)
+            text.add_blocks([Block(note) for note in said], group=group)
     return text.build(choose_title(document.core_properties.title or "", first_heading))
 
 
@@ -64,29 +74,54 @@ class _Line(Struct, frozen=True):
     columns: str | None = None
 
 
-def _lines(docx: Any, block: Any) -> Iterator[_Line]:
+def _lines(docx: Any, element: Any, parent: Any) -> Iterator[_Line]:
     columns: str | None = None
-    for item in block.iter_inner_content():
-        if isinstance(item, docx.text.paragraph.Paragraph):
-            yield _Line(_raised_text(item), item._p.style, columns=columns)
+    for item in _find(element, frozenset({_PARAGRAPH, _TABLE})):
+        if item.tag == _PARAGRAPH:
+            yield _Line(_raised_text(docx, item, parent), item.style, columns=columns)
             columns = None
+            for box in _find(item, frozenset({_BOX})):
+                yield from _lines(docx, box, parent)
             continue
         first = ""
         # Rows are read from the XML elements, because `row.cells` goes through all rows above for each row.
-        for number, row in enumerate(item._tbl.tr_lst):
-            cells = (docx.table._Cell(cell, item) for cell in row.tc_lst)
-            text = " | ".join(" ".join(line.text for line in _lines(docx, cell)).strip() for cell in cells)
+        for number, row in enumerate(_find(item, frozenset({_ROW}))):
+            cells = ([line.text for line in _lines(docx, cell, parent)] for cell in _find(row, frozenset({_CELL})))
+            text = " | ".join(" ".join(lines).strip() for lines in cells)
             first = first or text
             yield _Line(text, is_tight=number > 0, columns=first if number == 1 else columns if number == 0 else None)
         columns = ""
 
 
-def _raised_text(paragraph: Any) -> str:
+def _find(element: Any, wanted: Set[str]) -> Iterator[Any]:
+    """The outermost elements with these tags below one: in insertions, content controls, links and fields too."""
+    for child in element:
+        if child.tag in wanted:
+            yield child
+        elif child.tag not in _GONE and not (child.tag == _CONTROL and _is_made(child)):
+            yield from _find(child, wanted)
+
+
+def _is_made(control: Any) -> bool:
+    """True for a content control without text of the author: a placeholder, or a table of contents."""
+    settings = control.find(f"{_WORD}sdtPr")
+    if settings is None:
+        return False
+    galleries = {gallery.get(f"{_WORD}val") for gallery in settings.iter(f"{_WORD}docPartGallery")}
+    return "Table of Contents" in galleries or settings.find(f"{_WORD}showingPlcHdr") is not None
+
+
+def _raised_text(docx: Any, paragraph: Any, parent: Any) -> str:
     inline = InlineText()
-    for run in paragraph.iter_inner_content():  # runs and links; a link has no font
-        is_raised = bool(getattr(getattr(run, "font", None), "superscript", False))
+    for element in _find(paragraph, _RUNS):
+        if element.tag == _MATH_RUN:
+            text = "".join(part.text or "" for part in element.iter(f"{_MATH}t"))
+            is_raised = any(outer.tag == f"{_MATH}sup" for outer in element.iterancestors())
+        else:
+            run = docx.text.run.Run(element, parent)
+            text, is_raised = run.text, bool(run.font.superscript)
         inline.start_raised() if is_raised else inline.end_raised()
-        inline.add(run.text)
+        inline.add(text)
     inline.end_raised()
     return inline.write(verbatim=True)
 
@@ -135,7 +170,8 @@ _MAX_CELLS = 10_000_000  # a row with a value in its last column alone is 16,384
 def read_xlsx(data: bytes, limit: int) -> FileText:
     """The values of every sheet as they were last computed: "Item: Rope; Cost: 120", a line for every row.
 
-    The first row of a sheet that holds several texts and nothing else names the columns.
+    The first row of a sheet names the columns if it holds several texts and nothing else. Rows above it may hold a
+    single text: the title of the sheet.
     """
     openpyxl = import_extra("openpyxl", ".xlsx files need openpyxl", extra="office")
     open_archive(data, limit).close()
@@ -152,7 +188,8 @@ def read_xlsx(data: bytes, limit: int) -> FileText:
             if row.count(None) < len(row):
                 line = _join(row, columns or ())
                 text.add(line, group=f"sheet {sheet.title}", unit="row", number=number, gap="\n")
-                columns = _column_names(row) if columns is None else columns
+                if columns is None and not _is_title(row):
+                    columns = _column_names(row)
     book.close()
     return text.build(choose_title(book.properties.title or ""))
 
@@ -169,6 +206,12 @@ def _check_sheets(openpyxl: Any, data: bytes) -> None:
     reader.archive.close()
     if len(set(parts)) < len(parts):
         raise Unreadable("several of its sheets are the same part of the file")
+
+
+def _is_title(row: Sequence[Any]) -> bool:
+    """True for a row with one text and nothing else."""
+    values = [value for value in row if value is not None]
+    return len(values) == 1 and isinstance(values[0], str)
 
 
 def _column_names(row: Sequence[Any]) -> Sequence[str]:
@@ -191,6 +234,8 @@ def _say(value: Any) -> str:
         return value.isoformat().removesuffix("T00:00:00")
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
+    if isinstance(value, float):
+        return f"{value:.15g}"  # as Excel shows it: 3.3 is stored as 3.3000000000000003
     return " ".join(str(value).split())
 
 

@@ -1,7 +1,9 @@
 """PDF, page by page, through pypdf."""
 
 import logging
+import re
 import time
+import unicodedata
 from collections.abc import Callable
 from io import BytesIO
 
@@ -11,6 +13,9 @@ from quaere.search.extracted import FileText, TextBuilder, Unreadable, choose_ti
 _MAX_PAGES = 20_000
 # CPU time. Pages and forms can share one long stream, and pypdf bounds the work for a page, not for a file.
 _SECONDS, _SECONDS_PER_MIB = 20, 60
+
+_LIGATURES = str.maketrans({code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)})
+_SOFT_BREAK = re.compile("\u00ad[ \t]*+\r?\n[ \t]*+")
 
 
 def read_pdf(data: bytes, limit: int) -> FileText:
@@ -38,12 +43,21 @@ def read_pdf(data: bytes, limit: int) -> FileText:
             continue
         if not page.strip():
             empty.append(number)
-        text.add(page, group=f"page {number}")
+        text.add(_write_letters(page), group=f"page {number}")
     if failed and len(failed) + len(empty) == num_pages:
         raise Unreadable("not a readable PDF file (no page of it can be read)")
     kinds = ((failed, "cannot be read"), (empty, "without text (an image? then it needs OCR)"))
     problems = [f"page{'s' * (len(pages) > 1)} {name_some(pages)} {what}" for pages, what in kinds if pages]
     return text.build(choose_title(_find_title(reader)), problems=problems)
+
+
+def _write_letters(page: str) -> str:
+    """The text with the letters of ligatures, and words whole that a soft hyphen breaks at the end of a line.
+
+    Elsewhere a soft hyphen is visible in a PDF: many fonts have it for the hyphen. A hyphen that ends a line stays, for
+    it may be part of its word.
+    """
+    return _SOFT_BREAK.sub("", page.translate(_LIGATURES)).replace("\u00ad", "-")
 
 
 def _limit_time(seconds: int) -> Callable[..., None]:

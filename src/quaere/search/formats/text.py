@@ -11,11 +11,13 @@ import csv
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from html import unescape
 from io import StringIO
 from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from quaere.records.foreign_json import decode_json
 from quaere.search.extracted import SECTION_LEVELS, FileText, Heading, Part, TextBuilder, Unreadable, choose_title
@@ -78,6 +80,21 @@ def _read_outlined(
     return FileText(title, text, encoding, headings=tuple(headings), links=tuple(find_links(text)))
 
 
+def read_markdown(data: bytes, limit: int) -> FileText:
+    """Read Markdown: its title is its first heading, or that of its front matter if the first is none of level 1."""
+    found = _read_outlined(_find_markdown_headings, _find_markdown_links, data, limit)
+    first = next((heading for heading in found.headings if heading.level <= SECTION_LEVELS), None)
+    front = _FRONT_MATTER.match(found.text)
+    named = _FRONT_TITLE.search(front.group()) if front and (first is None or first.level > 1) else None
+    title = choose_title(_unquote(named.group(1).strip())) if named else ""
+    return structs.replace(found, title=title) if title else found
+
+
+def _unquote(value: str) -> str:
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if is_quoted else value
+
+
 def _first_section(headings: list[Heading]) -> str:
     return next((heading.text for heading in headings if heading.level <= SECTION_LEVELS), "")
 
@@ -85,27 +102,43 @@ def _first_section(headings: list[Heading]) -> str:
 # ---------------------------------------------------------------------------------------------------------------- csv
 
 _MAX_COLUMNS_SHOWN = 12
+_DELIMITERS = ",;\t|"
+_SEPARATOR = re.compile(r"sep=([^\w\s\"]|\t)\r?\n", re.IGNORECASE)
+_QUOTED = re.compile(r'"[^"]*+"')
 
 
 def read_csv(data: bytes, limit: int) -> FileText:
-    """Read a table of separated values. Each row is a part, numbered as in a spreadsheet: the header is row 1."""
+    """Read a table of separated values. Each row is a part, numbered as in a spreadsheet: the header is row 1.
+
+    The first row with several values names the columns. Excel's line "sep=;" names the delimiter and is no row.
+    """
     text, encoding = decode(data)
-    delimiter = max(",;\t|", key=text.lstrip()[:4096].partition("\n")[0].count)
+    named = _SEPARATOR.match(text)
+    delimiter = named.group(1) if named else _find_delimiter(text[:4096])
     starts = [0, *accumulate(map(len, StringIO(text, newline="")))]
     rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
     parts: list[Part] = []
     columns: list[str] = []
     first_line = 0
     try:
-        for number, row in enumerate(rows, start=1):
-            if any(row):
-                columns = columns or row
+        for number, row in enumerate(rows, start=0 if named else 1):
+            if any(row) and number:
+                columns = columns or (row if sum(map(bool, row)) > 1 else [])
                 parts.append(Part(starts[first_line], unit="row", number=number))
             first_line = rows.line_num
     except csv.Error:  # a quote that is never closed: the rows are unknown, the lines are not
         return FileText("", text, encoding)
-    named = tuple(" ".join(column.split())[:40] for column in columns[:_MAX_COLUMNS_SHOWN])
-    return FileText("", text, encoding, tuple(parts), columns=named if len(named) > 1 else ())
+    names = tuple(" ".join(column.split())[:40] for column in columns[:_MAX_COLUMNS_SHOWN])
+    return FileText("", text, encoding, tuple(parts), columns=names if len(names) > 1 else ())
+
+
+def _find_delimiter(text: str) -> str:
+    """The most frequent delimiter, outside of quotes, of the first line that has one; a comma if none has."""
+    for line in _QUOTED.sub("", text).split("\n"):
+        delimiter = max(_DELIMITERS, key=line.count)
+        if delimiter in line:
+            return delimiter
+    return _DELIMITERS[0]
 
 
 # ------------------------------------------------------------------------------------------------------------ notebooks
@@ -163,13 +196,29 @@ def _join(lines: object) -> str:
 _HASHES = re.compile(r" {0,3}(#{1,6})[ \t]++(.*+)")
 _EQUALS = re.compile(r"(={1,6})[ \t]++(.*+)")
 _FENCE = re.compile(r"[ \t]*+(`{3,}|~{3,}|:{3,})")
-_ADOC_FENCE = re.compile(r"(-{4,}|\.{4,}|\+{4,}|/{4,}|_{4,}|={4,}|\*{4,})[ \t]*+$")
+_ADOC_FENCE = re.compile(
+    r"(`{3,}(?=[\w-]*+[ \t]*+$)|-{4,}|\.{4,}|\+{4,}|/{4,}|_{4,}|={4,}|\*{4,})(?:(?<=`)[\w-]++)?[ \t]*+$"
+)
 _UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1++[ \t]*+$")
 _TABLE_RULE = re.compile(r"[ \t]*+\|?+[ \t]*+:?+-++:?+[ \t]*+(?:\|[ \t:-]*+)*+$")
 # A label that names the section below it, in MyST or AsciiDoc.
 _LABEL = re.compile(r"\([\w.:-]++\)=[ \t]*+$|\[[\[#][^\]]*+\]\]?+[ \t]*+$")
 _SETEXT = re.compile(r"(?:=++|-{2,}+)[ \t]*+$")
 _COLUMNS = SECTION_LEVELS + 1
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*+\r?\n(?:.*+\n)*?(?:\1|\.\.\.)[ \t]*+(?:\r?\n|$)")
+_FRONT_TITLE = re.compile(r"^title[ \t]*+[:=][ \t]*+([^\s>|].*+)", re.MULTILINE)
+_HTML_HEADING = re.compile(r"<h([1-6])(?:\s[^<>]{0,200}+)?>((?:(?!</?h[1-6])[\s\S]){1,1000})</h\1", re.IGNORECASE)
+# Markup inside headings. The target of a link is no word of the heading.
+_TARGET = r"(?:\([^()\n]{0,500}+\)|\[[^\[\]\n]{0,200}+\])"
+_IMAGES = re.compile(
+    rf"!\[(?P<alt>[^\[\]\n]{{0,200}}+)\]{_TARGET}|<img\s(?:[^<>]{{0,500}}?\salt=\"(?P<name>[^<>\"]{{0,200}}+)\")?[^<>]{{0,500}}+>",
+    re.IGNORECASE,
+)
+_LINKS = re.compile(rf"\[([^\[\]\n]{{0,200}}+)\]{_TARGET}")
+_TAGS = re.compile(
+    r"</?(?:a|b|br|code|div|em|i|kbd|p|picture|small|source|span|strong|sub|sup)(?:\s[^<>]{0,500}+)?/?>", re.I
+)
+_HEADING_ID = re.compile(r"[ \t]\{:?[ \t]?[#.][^{}]{0,200}+\}[ \t]*$")
 
 
 def _find_markdown_headings(text: str) -> list[Heading]:
@@ -186,13 +235,15 @@ def _find_markdown_headings(text: str) -> list[Heading]:
             fence, line = marks.group(1), ""
         elif heading := _HASHES.match(line):
             at = before_start if _LABEL.match(before) else start
-            found.append(Heading(at, len(heading.group(1)), _one_line(heading.group(2).rstrip(" \t#"))))
+            found.append(Heading(at, len(heading.group(1)), _strip_markup(_unclosed(heading.group(2)))))
             in_table, line = False, ""
+        elif heading := _HTML_HEADING.match(text, start):
+            found.append(Heading(start, int(heading.group(1)), _strip_markup(unescape(heading.group(2)))))
         elif "|" in line and "|" in before and _TABLE_RULE.match(line):
             found.append(Heading(start, _COLUMNS, _one_line(before.strip(" \t|"))))
             in_table = True
         elif before.strip() and not above.strip() and _SETEXT.match(line):
-            found.append(Heading(before_start, 1 if line[0] == "=" else 2, _one_line(before)))
+            found.append(Heading(before_start, 1 if line[0] == "=" else 2, _strip_markup(before)))
             line = ""
         if in_table and "|" not in line:
             found.append(Heading(start, _COLUMNS, ""))
@@ -247,9 +298,23 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _blank_front_matter(text: str) -> str:
-    """The text with its front matter (settings between two `---` lines at the top), if any, replaced by spaces."""
-    end = text.find("\n---\n", 3) if text.startswith("---\n") else -1
-    return text if end < 0 else " " * (end + 4) + text[end + 4 :]
+    """The text with its front matter (settings between two `---` or `+++` lines at the top) replaced by spaces."""
+    front = _FRONT_MATTER.match(text)
+    return " " * front.end() + text[front.end() :] if front else text
+
+
+def _unclosed(heading: str) -> str:
+    """The heading without the `#` that close it: "Course" for `Course ##`, but "C#" for `C#`."""
+    bare = heading.rstrip(" \t").rstrip("#")
+    return bare if not bare or bare[-1] in " \t" else heading
+
+
+def _strip_markup(heading: str) -> str:
+    """The heading as it is shown: "Tool" for `Tool [![Build](a.svg)](b)`, "1.2" for `[1.2](c)` and `1.2 {#v1-2}`."""
+    heading = _HEADING_ID.sub("", heading)
+    without, named = (_TAGS.sub("", _IMAGES.sub(image, heading)) for image in ("", r"\g<alt>\g<name>"))
+    without, named = (_one_line(_LINKS.sub(r"\1", said)) for said in (without, named))
+    return without if any(map(str.isalnum, without)) else named
 
 
 # ---------------------------------------------------------------------------------------------------------------- links
@@ -356,6 +421,5 @@ def _blank_code(text: str) -> str:
 
 # The markup is kept in the text, so only headings and links are parsed. docutils is not used: its directives can read
 # other files.
-read_markdown = partial(_read_outlined, _find_markdown_headings, _find_markdown_links)
 read_rst = partial(_read_outlined, _find_underlined_headings, _find_rst_links)
 read_adoc = partial(_read_outlined, _find_adoc_headings, _find_adoc_links)

@@ -10,6 +10,7 @@ declarations.
 import posixpath
 import re
 import zipfile
+from collections.abc import Iterator
 from email import message_from_bytes, policy
 from email.headerregistry import HeaderRegistry
 from email.message import EmailMessage
@@ -43,6 +44,8 @@ _NAME = re.compile(r"<(/?)\s*+([a-zA-Z][^\s/>]*+)")
 # A ">" inside a quoted value does not end the tag. Quantifiers are possessive, so that a tag is scanned once.
 _TAG_END = re.compile(r"""(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+>""")
 _COMMENT_END = re.compile("--!?>")
+# Marks where a word may be broken; between words of Thai, Lao, Burmese and Khmer one is a kind of space.
+_INVISIBLE = re.compile("[\u00ad\u2060\ufeff]|(?<![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])\u200b")
 _ENDLESS_REFERENCE = re.compile("&#[0-9]{16,}+;?")  # not a character, and int() refuses thousands of digits
 
 
@@ -97,7 +100,8 @@ class _Scanner:
 
     def _tell(self, start: int, end: int) -> None:
         if start < end:
-            self._page.data(unescape(_ENDLESS_REFERENCE.sub("\ufffd", self._markup[start:end])))
+            text = unescape(_ENDLESS_REFERENCE.sub("\ufffd", self._markup[start:end]))
+            self._page.data(text if text.isascii() else _INVISIBLE.sub("", text))
 
     def _declaration(self, at: int) -> int:
         """End of a declaration or comment. A comment without an end hides the rest of the page, as in browsers."""
@@ -193,34 +197,44 @@ def read_eml(data: bytes, limit: int) -> FileText:
         raise Unreadable(f"holds more than {_MAX_NESTED} messages and parts inside one another")
     message = message_from_bytes(data, policy=_POLICY)
     assert isinstance(message, EmailMessage)
-    headers = {name: " ".join(str(message[name]).split()) for name in _SHOWN if name in message}  # the first of each
-    if not headers:
+    if not (headers := _show_headers(message)):
         raise Unreadable("has none of the headers of a message")
-    texts, attachments = _split(message)
-    paragraphs = ["\n".join(f"{name}: {value}" for name, value in headers.items())]
-    for part in [part for part in texts if part.get_content_subtype() != "html"] or texts:
-        paragraphs += _read_body(part).replace("\r\n", "\n").split("\n\n")
+    attachments: list[str] = []
     text = TextBuilder(limit)
-    text.add_blocks([Block(paragraph) for paragraph in paragraphs if paragraph.strip()])
+    text.add_blocks([Block(headers), *map(Block, _read_parts(message, attachments))])
     problems = [f"attachments are not read: {name_some(attachments)}"] if attachments else []
-    return text.build(choose_title(headers.get("Subject", "")), problems=problems)
+    return text.build(choose_title(_read_header(message, "Subject")), problems=problems)
 
 
 _registry = HeaderRegistry()
 _POLICY = policy.default.clone(header_factory=lambda name, value: _registry(name, value[:_MAX_HEADER]))
 
 
-def _split(message: EmailMessage) -> tuple[list[EmailMessage], list[str]]:
-    texts, attachments = [], []
-    for part in message.walk():
-        assert isinstance(part, EmailMessage)
-        if part.is_multipart():
-            continue
-        if part.get_content_type() in ("text/plain", "text/html") and not part.is_attachment():
-            texts.append(part)
-        else:
-            attachments.append(part.get_filename() or part.get_content_type())
-    return texts, attachments
+def _show_headers(message: EmailMessage) -> str:
+    return "\n".join(f"{name}: {_read_header(message, name)}" for name in _SHOWN if name in message)
+
+
+def _read_header(message: EmailMessage, name: str) -> str:
+    return " ".join(str(message[name] or "").split())  # the first of this name
+
+
+def _read_parts(part: EmailMessage, attachments: list[str]) -> Iterator[str]:
+    """The paragraphs of a message or a part of one, those of forwarded messages below their headers."""
+    kind = part.get_content_type()
+    if part.is_multipart():
+        inner = [child for child in part.get_payload() if isinstance(child, EmailMessage)]
+        if kind == "multipart/alternative":
+            inner.sort(key=lambda child: child.get_content_type() != "text/plain")
+            yield from next(filter(None, [[*_read_parts(child, attachments)] for child in inner]), [])
+            return
+        for child in inner:
+            if kind == "message/rfc822" and (headers := _show_headers(child)):
+                yield headers
+            yield from _read_parts(child, attachments)
+    elif kind in ("text/plain", "text/html") and not part.is_attachment():
+        yield from (said for said in _read_body(part).replace("\r\n", "\n").split("\n\n") if said.strip())
+    else:
+        attachments.append(part.get_filename() or kind)
 
 
 def _read_body(part: EmailMessage) -> str:
