@@ -4,6 +4,7 @@ import argparse
 import errno
 import faulthandler
 import os
+import re
 import select
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -164,6 +165,7 @@ if __name__ == "__main__":
 # ----------------------------------------------------------------------------------------------------------- the parser
 
 
+_SHORT_OPTION = re.compile(r"-(?!h)[^\W\d_]\S*")  # -h is the only one there is
 _MAX_SHOWN = 40  # characters of a mistyped name that an error shows
 
 
@@ -195,9 +197,7 @@ class Parser(argparse.ArgumentParser):
             if word == "--" or (self._subparsers is not None and not word.startswith("-")):
                 break  # the rest belongs to a subcommand, or holds no options
             if not word.startswith("--"):
-                if (
-                    word[:1] == "-" and word[1:2].isalpha() and " " not in word and word[:2] != "-h"
-                ):  # -h alone is short
+                if _SHORT_OPTION.fullmatch(word):
                     return word[:2]
                 continue
             name = word.partition("=")[0]
