@@ -118,7 +118,7 @@ def evolved(config):
 def practised(config, validation=None):
     """A solver's phase on forty questions: what was asked, what it was worth, what was learned from."""
     training = Training()
-    questions = [Question(f"q{number}", "Who?", ("Venn",)) for number in range(40)]
+    questions = [Question(f"q{number}", f"Who built {number}?", ("Venn",)) for number in range(40)]
     options = {"questions": questions, "validation": validation or ValidationSettings(questions=0)}
     stage = Stage(training.actors, tiny.ListSearcher())
     asyncio.run(practise(training, stage, 0, config, solver=Solver(ToolCallSolver()), **options))
