@@ -4,6 +4,10 @@
         --set entity.jsonl=train-index:823 --set hotpot-2wiki.jsonl=train-index:2200 \\
         --set manuals.jsonl=manuals-index:1100
 
+For the lab notes the files had EntityQuestions; HotpotQA and 2WikiMultihopQA; and questions of
+`results/own-documents/docs-questions` and `docs-fourth` about grass, lxd and notes. The second training had 400, 120 and
+200 of them, `--adapter taught --hidden 0.05 --seed 1 --learning-rate 2e-4`.
+
 An episode is scripted for each question whose words find an accepted answer among the passages shown: the question as
 the query, the real results, the answer as it was accepted. A share of the questions (`--hidden`) is asked with the
 passages that contain an accepted answer left out, and the script abstains. The turns have no thought, so the confidence
