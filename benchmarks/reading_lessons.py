@@ -5,8 +5,8 @@
         --set manuals.jsonl=manuals-index:1100
 
 For the lab notes the files had EntityQuestions; HotpotQA and 2WikiMultihopQA; and questions of
-`results/own-documents/docs-questions` and `docs-fourth` about grass, lxd and notes. The second training had 400, 120 and
-200 of them, `--adapter taught --hidden 0.05 --seed 1 --learning-rate 2e-4`.
+`results/own-documents/docs-questions` and `docs-fourth` about grass, lxd and notes. The second training had 400, 120
+and 200 of them, `--adapter taught --hidden 0.05 --seed 1 --learning-rate 2e-4`.
 
 An episode is scripted for each question whose words find an accepted answer among the passages shown: the question as
 the query, the real results, the answer as it was accepted. A share of the questions (`--hidden`) is asked with the
