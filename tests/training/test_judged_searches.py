@@ -19,7 +19,7 @@ from quaere.rewards.self_evaluation import auroc, is_good
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.batches import make_sample
-from quaere.warmup.documents.judged_searches import mask_others, play_judged
+from quaere.warmup.documents.judged_searches import evaluations, mask_others, play_judged
 from scripted import ScriptedSampler
 
 RENDERER = Renderer(tiny.tokenizer())
@@ -89,7 +89,7 @@ def learnt(episode):
 async def test_every_score_is_the_value_of_its_search():
     # Another bridge, then the right one, then the same again.
     played = await attempt(3, ["bridge 7", "bridge 3", "the bridge 3"])
-    (episode,) = (await judge([played], whole=frozenset({played.id}))).lessons.episodes
+    episode, *_ = (await judge([played], whole=frozenset({played.id}))).lessons.episodes
     assert scores(episode) == [1, 10, 1] == list(value_episode(episode).values())
     assert [turn.text for turn in episode.turns if isinstance(turn.action, Search)] == [
         turn.text for turn in played.turns if isinstance(turn.action, Search)
@@ -112,11 +112,28 @@ async def test_only_evaluations_are_learnt_from_unless_the_attempt_is_a_good_one
     played = await attempt(3, ["bridge 3"])
     (part,) = (await judge([played])).lessons.episodes
     assert learnt(part).startswith('<tool_call>{"name": "evaluate"') and learnt(part).count("tool_call>") == 2
-    whole, *others = (await judge([played], whole=frozenset({played.id}))).lessons.episodes
-    assert others and not any("<answer>" in learnt(other) for other in others)  # with bad searches
+    whole, *_ = (await judge([played], whole=frozenset({played.id}))).lessons.episodes
     assert learnt(whole).count("tool_call>") == 4 and "<answer>Mason 3</answer>" in learnt(whole)
-    assert mask_others(whole).segments == part.segments
-    assert mask_others(part).segments == part.segments
+    assert mask_others(whole, whole.turns) == whole
+    assert mask_others(whole, evaluations(whole)).segments == part.segments
+    assert mask_others(part, evaluations(part)).segments == part.segments
+
+
+async def test_a_good_lesson_also_shows_how_to_go_on_after_a_bad_search():
+    other, played = await attempt(7, ["bridge 7"]), await attempt(3, ["bridge 3"])
+    judged = await judge([other, played], whole=frozenset({played.id}))
+    spoilt = next(one for one in judged.lessons.episodes if one.id == f"{played.id}-spoilt")
+    assert scores(spoilt) == [1, 10] and [turn.action.queries for turn in spoilt.turns[::2][:2]] == [
+        ("bridge 7",),
+        ("bridge 3",),
+    ]
+    # Not the query of another question; all that follows it, the search and the right answer included.
+    said = [turn.text for turn in spoilt.turns]
+    assert said[0] not in learnt(spoilt) and all(text in learnt(spoilt) for text in said[1:])
+    assert "<answer>Mason 3</answer>" in said[-1] and len(said) == 5
+    # Without the evidence the answer would be a guess.
+    withheld = [one for one in judged.lessons.episodes if one.id == f"{played.id}-withheld"]
+    assert not any("<answer>" in learnt(one) for one in withheld)
 
 
 async def test_a_wrong_or_unfinished_attempt_is_judged_as_well():
@@ -237,11 +254,11 @@ async def test_good_lessons_are_played_again_with_bad_searches(many, num_whole):
     assert abs(judged.num_good - judged.num_bad) <= 2
     kinds = Counter(episode.id.rpartition("-")[2] for episode in judged.lessons.episodes)
     assert kinds["spoilt"] and kinds["withheld"] and len(judged.lessons.episodes) <= 3 * NUM
-    # Each is learnt from as a whole once; of its other plays, the evaluations alone.
+    # Each is learnt from as it was and spoilt; of its other plays and of other attempts, the evaluations alone.
     for episode in judged.lessons.episodes:
         name, _, kind = episode.id.rpartition("-")
-        assert ("<answer>" in learnt(episode)) == (kind == "own" and name in whole)
-    assert sum("<answer>" in learnt(episode) for episode in judged.lessons.episodes) == num_whole
+        assert ("<answer>" in learnt(episode)) == (kind != "withheld" and name in whole)
+    assert sum("<answer>" in learnt(episode) for episode in judged.lessons.episodes) == 2 * num_whole
 
 
 async def test_where_all_are_bad_the_question_itself_is_searched_for():

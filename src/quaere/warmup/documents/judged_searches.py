@@ -17,8 +17,10 @@ A replay is dropped if one of its searches returned an accepted answer without t
 the fact, so "found nothing" would be false, and some do not, so "found it" would be, too.
 
 Loss is on the evaluations alone, except in an attempt that is a good lesson as a whole. Such an attempt is played as it
-was, and once more with bad searches if there are too few of these. If it rightly abstains from a question that cannot
-be answered, none of its searches counts as good.
+was, then spoilt, and then with its evidence withheld if there are too few bad searches. The loss of the spoilt one is on
+all turns but the query of another question: it shows how to go on after a low score. Without such lessons the model
+goes on as it likes, and may answer with the words of its evaluation ("none of this answers it"). If an attempt rightly
+abstains from a question that cannot be answered, none of its searches counts as good.
 """
 
 from collections import Counter
@@ -103,7 +105,7 @@ async def play_judged(
         if not _can_judge(attempt, is_whole=is_whole):
             judged.lessons.episodes.extend([attempt] if is_whole else [])
             continue
-        for kind in _choose(judged, dice, is_whole=is_whole):
+        for kind in _choose(judged, dice, is_whole=is_whole, has_answers=bool(question.answers)):
             script = _Replay(attempt, dialect, protocol, dice, values=judged.values, shuffled=shuffled)
             if kind == "spoilt":
                 script.add_search(_pick_other(queries, question.id, dice))
@@ -120,8 +122,9 @@ async def play_judged(
                 judged.lessons.dropped["the answer was found elsewhere"] += 1
                 continue
             judged.values.update(script.given)
-            is_lesson = kind == "own" and is_whole and not judge(episode, "solver", dialect)
-            judged.lessons.episodes.append(episode if is_lesson else mask_others(episode))
+            is_lesson = is_whole and kind != "withheld" and not judge(episode, "solver", dialect)
+            learnt = _own_turns(episode, kind) if is_lesson else evaluations(episode)
+            judged.lessons.episodes.append(mask_others(episode, learnt))
     return judged
 
 
@@ -135,26 +138,33 @@ def _can_judge(attempt: Episode, *, is_whole: bool) -> bool:
     return bool(_queries(attempt)) and ends and is_known
 
 
-def _choose(judged: Judged, dice: Dice, *, is_whole: bool) -> Iterator[ReplayKind]:
+def _choose(judged: Judged, dice: Dice, *, is_whole: bool, has_answers: bool) -> Iterator[ReplayKind]:
     """How to play an attempt: as it was while bad searches are about as many as good ones, else to balance them.
 
-    A good lesson is played as it was, and then to balance; each choice depends on the searches before it.
+    A good lesson is played as it was, then spoilt, and then to balance; the last depends on the searches before it.
     """
     surplus = judged.num_bad - judged.num_good
     if is_whole or 0 <= surplus <= _MAX_SURPLUS:
         yield "own"
     else:
         yield "asked" if surplus > 0 else dice.pick(("spoilt", "withheld"))
-    kinds: list[ReplayKind] = ["spoilt", "withheld"] if is_whole else []
-    dice.shuffle(kinds)
-    for kind in kinds:
+    if is_whole and has_answers:
+        yield "spoilt"
         if judged.num_bad < judged.num_good:
-            yield kind
+            yield "withheld"
 
 
-def mask_others(episode: Episode) -> Episode:
-    """The episode with loss on the turns that evaluate alone."""
-    turns = [turn for turn in episode.turns if isinstance(turn.action, Evaluate)]
+def _own_turns(episode: Episode, kind: ReplayKind) -> Sequence[Turn]:
+    """The turns of a good lesson: all but the query that was put before them."""
+    return episode.turns[1:] if kind == "spoilt" else episode.turns
+
+
+def evaluations(episode: Episode) -> list[Turn]:
+    return [turn for turn in episode.turns if isinstance(turn.action, Evaluate)]
+
+
+def mask_others(episode: Episode, turns: Sequence[Turn]) -> Episode:
+    """The episode with loss on these of its turns alone."""
     kept = {place for turn in turns for place in range(turn.start, turn.start + turn.num_tokens)}
     segments, start = [], 0
     for segment in episode.segments:
