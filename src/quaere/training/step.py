@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress
 from typing import TYPE_CHECKING
@@ -74,6 +74,8 @@ class Step:
     alarms: list[Alarm] = field(default_factory=list)  # raised by the phase itself, not by the health watch
     validated_before: Validated | None = None
     validated_after: Validated | None = None
+    num_searches: int = 0  # searches that were answered
+    search_failure: str = ""  # why the last failed search failed
 
     @property
     def name(self) -> str:
@@ -90,6 +92,13 @@ class Step:
         """Store this episode with its metrics when the step is done."""
         self.episodes.append(episode)
         self.measured.append(measured)
+
+    def count_searches(self, episodes: Iterable[Episode]) -> None:
+        """Count the searches of these episodes that were answered, and note why others failed."""
+        for turn in chain.from_iterable(episode.turns for episode in episodes):
+            self.num_searches += len(turn.results)
+            if turn.failure and turn.search_failed:
+                self.search_failure = turn.failure.message
 
 
 def trace_tokens(step: Step, samples: Sequence[Sample], learner: Learner | TinkerLearner | None = None) -> None:
