@@ -1,5 +1,6 @@
 """Numbers that carry their bounds: what is said of a value that breaks them, and that no setting goes without."""
 
+import math
 from typing import Annotated, Literal
 
 import pytest
@@ -18,10 +19,13 @@ from quaere.setting_types import (
     PositiveInt,
     ProperFraction,
     SignedFraction,
+    Wait,
     check_settings,
     check_value,
     is_section,
 )
+from quaere.training.settings import SearchSettings
+from quaere.warmup.documents.checked_question import WriterSettings
 
 Weights = Annotated[tuple[NonNegativeInt, ...], Meta(min_length=1)]
 
@@ -37,6 +41,8 @@ Weights = Annotated[tuple[NonNegativeInt, ...], Meta(min_length=1)]
         (PositiveFloat, 0, "must be above 0, not 0"),
         (PositiveFloat, float("nan"), "must be above 0, not nan"),
         (NonNegativeFloat, -0.5, "must be at least 0, not -0.5"),
+        (Wait, float("inf"), "must be between 0 and 86400, not inf"),
+        (Wait, float("nan"), "must be between 0 and 86400, not nan"),
         (Fraction, 1.5, "must be between 0 and 1, not 1.5"),
         (Fraction, "half", "must be a number between 0 and 1, not 'half'"),
         (SignedFraction, -1.5, "must be between -1 and 1, not -1.5"),
@@ -129,6 +135,18 @@ def has_unbounded_number(kind):
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_number_of_a_recipe_has_a_bound_in_its_type(name):
     assert list(unbounded_settings(find_recipe(name).schema())) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (SearchSettings(wait_s=math.inf), "wait_s must be between 0 and 86400, not inf"),
+        (WriterSettings(minutes=math.inf), "minutes must be between 0 and 525600, not inf"),
+    ],
+)
+def test_a_time_that_must_end_is_finite(settings, says):
+    with pytest.raises(BadInput, match=f"^{says}$"):
+        check_settings(settings)
 
 
 @pytest.mark.parametrize("name", RECIPES)

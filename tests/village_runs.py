@@ -90,7 +90,7 @@ def run_drzero(folder, config, told=None, train=train_drzero):
     """Start or go on; returns the run, open for reading, and what was reported."""
     told = told or Told()
     exists = folder.exists()
-    kept = {} if exists else {"config": config_to_yaml(config), "files": copy_given(config.generation.given)}
+    kept = {} if exists else {"config": config_to_yaml(config), "files": copy_given(config)}
     store = Run.open(folder, write=True) if exists else Run.create(folder, "evolve", {}, **kept)
     with store:
         asyncio.run(train(config, store, told))

@@ -32,6 +32,7 @@ PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 PositiveFloat = Annotated[float, Meta(gt=0)]
 NonNegativeFloat = Annotated[float, Meta(ge=0)]
+Wait = Annotated[float, Meta(ge=0, le=86_400)]  # seconds; at most a day, because an infinite wait has no end
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 SignedFraction = Annotated[float, Meta(ge=-1, le=1)]
 PositiveFraction = Annotated[float, Meta(gt=0, le=1)]

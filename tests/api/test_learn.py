@@ -205,6 +205,8 @@ def test_an_index_is_used_where_it_is(weighing_paths, place, tmp_path):
         ({"model": "openai:m@http://127.0.0.1:9/v1"}, "behind an endpoint cannot be trained"),
         ({"recipe": "score"}, "learn knows no recipe score"),
         ({"minutes": 0}, "minutes must be above 0"),
+        ({"minutes": float("inf")}, "minutes must be above 0 and below inf, not inf"),
+        ({"minutes": float("nan")}, "minutes must be above 0 and below inf, not nan"),
         (
             {"minutes": 0.01, "settings": {}},
             "in 0.01 minutes there is time for 2 steps of search-r1 here\ntry: --minutes 1,",

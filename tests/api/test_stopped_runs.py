@@ -1,6 +1,8 @@
 """Going on with a run that was stopped, as far as nothing is trained: what is refused, remembered and told."""
 
 import asyncio
+import json
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -8,6 +10,7 @@ from msgspec import structs
 from quaere.api.evolution import ConfigOptions, create_store, evolve, open_stopped, resume, train_to_end
 from quaere.errors import BadInput, ExtraMissing, TrainingStopped
 from quaere.recipes.registry import find_recipe
+from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, RunState
 from village_runs import SMALL
 
@@ -50,6 +53,7 @@ def test_a_changed_setting_is_refused_unless_forced_and_then_written_down(stoppe
         ({"file": "mine.yaml"}, {}, "--resume uses the run's own config"),
         ({}, {"recipe": "eve"}, "is a run of drzero, not of eve"),
         ({"assignments": ("generation.given=mine.jsonl",)}, {"force": True}, "generation.given of a run cannot be"),
+        ({"assignments": ("proposer.held_back=mine.jsonl",)}, {"force": True}, "proposer.held_back of a run cannot be"),
         ({"assignments": ("adapter.rank=8",)}, {"force": True}, r"adapter\.rank of a run cannot be .*: 0 -> 8"),
         ({"assignments": ("adapter.alpha=8",)}, {"force": True}, r"adapter\.alpha of a run cannot be changed"),
         ({"trainer": "tinker"}, {"force": True}, r"trainer\.kind of a run .*: local -> tinker"),
@@ -97,11 +101,8 @@ def test_files_that_a_run_reads_again_are_found_from_another_directory(village_p
     index, model = map(str, village_paths)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.warc.gz").touch()
-    (tmp_path / "prompts.jsonl").write_text('{"question": "What is known about Halm?"}\n', encoding="utf-8")
-    settings = {**SMALL, "prompt_source": "questions", "prompt_questions": "prompts.jsonl"}
-    recipe, options = find_recipe("eve"), ConfigOptions(model=model, index=index, search=kind, settings=settings)
+    recipe, options = find_recipe("eve"), ConfigOptions(model=model, index=index, search=kind, settings=SMALL)
     loaded = options.load(recipe)
-    assert loaded.prompt_questions == str(tmp_path / "prompts.jsonl")
     assert loaded.search_url == kind.replace("study", f"{tmp_path}/study")
 
 
@@ -196,6 +197,33 @@ async def test_a_run_that_learned_nothing_has_failed_until_it_is_gone_on_with(st
     assert Run.open(stopped).state().name == "failed"
     monkeypatch.setattr("quaere.api.evolution.check_learned", lambda *_, **__: None)
     assert (await go_on(stopped, nothing)).state == RunState("done")
+
+
+def test_a_run_goes_on_without_the_files_of_questions_that_it_began_with(village_paths, tmp_path, monkeypatch):
+    monkeypatch.setattr("quaere.api.evolution.check_learned", lambda *_, **__: None)
+    monkeypatch.chdir(tmp_path)
+    index, model = map(str, village_paths)
+    evidence = [{"doc_id": "Halm", "start": 0, "end": 12, "text": "Halm is old."}]
+    named = {"held.jsonl": {"id": "h1", "question": "How old is Halm?", "answers": ["old"], "evidence": evidence}}
+    named |= {"prompts.jsonl": {"question": "What is known about Halm?"}}
+    for name, row in named.items():
+        Path(name).write_text(json.dumps(row), encoding="utf-8")
+    before = [read_questions(name) for name in named]
+    settings = {**SMALL, "prompt_source": "questions", "prompt_questions": "prompts.jsonl"}
+    settings |= {"proposer.held_back": "held.jsonl"}
+    options, recipe = ConfigOptions(model=model, index=index, settings=settings), find_recipe("eve")
+    create_store(recipe, options.load(recipe), out=tmp_path / "run", runs=None, writers=()).close()
+    for name in named:
+        Path(name).unlink()
+    seen = []
+
+    async def train(config, store, told):
+        seen.extend([config.proposer.held_back, config.prompt_questions])
+
+    asyncio.run(go_on(tmp_path / "run", train))
+    assert [read_questions(file) for file in seen] == before
+    stored = (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
+    assert "held_back: held.jsonl" in stored and "prompt_questions: prompts.jsonl" in stored
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])

@@ -33,8 +33,8 @@ def test_a_table_for_each_set_and_their_mean():
     assert dev.rows[0] == ("base", "rag", "100", "30.0 [20.0, 40.0]", "50.0 [40.0, 60.0]", "1.50", "40", "98.0", "1.5")
     assert [line[:2] for line in dev.rows] == [("base", "rag"), ("base", "cot"), ("evolved", "ours")]
     assert dev.notes == ["minutes on 2 CPU cores, an H200"]
-    # Only what was evaluated on both, on the same footing: EM (30 + 40) / 2, F1 (50 + 70) / 2.
-    assert list(mean.rows) == [("base", "rag", "35.0", "60.0")]
+    # Only what was evaluated on both, on the same footing: EM (30 + 40) / 2, F1 (50 + 70) / 2; sqrt(2) 10 / 2 = 7.1.
+    assert list(mean.rows) == [("base", "rag", "35.0 [27.9, 42.1]", "60.0 [52.9, 67.1]")]
 
 
 def test_a_row_with_another_index_is_never_without_its_mark(tmp_path, capsys):

@@ -14,6 +14,7 @@ from quaere.evaluation.intervals import (
     Interval,
     bootstrap_interval,
     clustered_difference,
+    mean_of_means,
     paired_difference,
     rate_interval,
     seed_interval,
@@ -187,6 +188,22 @@ def test_rounding_makes_no_difference_clear():
 def test_values_without_a_mean_are_refused(bad):
     with pytest.raises(ValueError, match="at least one value"):
         bootstrap_interval(bad)
+
+
+def test_a_mean_of_means_has_the_interval_of_questions_resampled_within_their_sets():
+    random = np.random.default_rng(7)
+    sets = [(random.random(num) < share).astype(float) for num, share in ((80, 0.2), (300, 0.5), (150, 0.9))]
+    found = mean_of_means([rate_interval(values.tolist()) for values in sets])
+    drawn = [values[random.integers(len(values), size=(20_000, len(values)))].mean(axis=1) for values in sets]
+    low, high = np.quantile(np.mean(drawn, axis=0), (0.025, 0.975))
+    assert found.mean == pytest.approx(np.mean([values.mean() for values in sets])) and found.num == 530
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.003) and high - low > 0.06
+
+
+def test_sets_that_are_all_right_leave_a_mean_of_means_a_width():
+    one = rate_interval([1.0] * 8)
+    found = mean_of_means([one, one])
+    assert (found.mean, found.high) == (1, 1) and found.low == pytest.approx(1 - (1 - one.low) / math.sqrt(2))
 
 
 def test_a_difference_of_other_questions_is_refused():

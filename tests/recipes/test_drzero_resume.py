@@ -1,4 +1,4 @@
-"""A run that is killed, wherever, ends as if it had never been; a retriever that dies does not end it."""
+"""A run that is killed, wherever, ends as if it had never been; a retriever that dies for a while does not end it."""
 
 import asyncio
 import hashlib
@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from preloaded import Process
+from quaere.errors import TrainingStopped
 from quaere.recipes.drzero import train
 from quaere.runs import Run, checkpoints
 from quaere.runs.checkpoints import find_checkpoints
@@ -221,17 +222,49 @@ def test_a_retriever_that_dies_for_a_while_does_not_end_the_run(paths, tmp_path,
     ) == len(spoiled)
 
 
-def test_a_retriever_that_stays_dead_costs_the_step_and_not_the_run(paths, tmp_path, server):
+class Reviving(Told):
+    """A reporter that starts a server again after a step."""
+
+    def __init__(self, server, step):
+        super().__init__()
+        self.server, self.revived_at = server, step
+
+    def step(self, report):
+        super().step(report)
+        if report.step == self.revived_at:
+            self.server.start()
+
+
+DEAD = ("proposer.hop_ratio=[0,1]", "search.replays=1", "search.wait_s=0.1")
+
+
+def test_a_retriever_that_is_dead_for_two_steps_costs_these_and_not_the_run(paths, tmp_path, server):
     """With nothing left to judge, nothing is learned; no failed search is taken for an empty result."""
     url = server.start()
     server.stop()
-    config = make_config(paths, "proposer.hop_ratio=[0,1]", "search.replays=1", "search.wait_s=0.1", search_url=url)
-    run, told = run_drzero(tmp_path / "run", config)
-    assert all(
-        report.metrics["advantage/nonzero"] == 0 for report in told.steps if "advantage/nonzero" in report.metrics
-    )
-    assert not any("gradient/norm" in report.metrics for report in told.steps)
-    assert {candidate.reason for candidate in run.candidates()} == {"unfinished"}
+    config = make_config(paths, *DEAD, "proposer.steps=1", "iterations=2", search_url=url)
+    run, told = run_drzero(tmp_path / "run", config, Reviving(server, 2))
+    assert not any("gradient/norm" in report.metrics for report in told.steps[:2])
+    assert {candidate.reason for candidate in run.candidates(iteration=0)} == {"unfinished"}
     # Every try is in the store, marked for what it is.
-    rows = run.index()
-    assert len(rows) == 2 * 8 * 4 and all(row.metrics == {"episode/spoiled": 1.0} for row in rows)
+    rows = [row for row in run.index() if row.step <= 2]
+    assert len(rows) == 2 * 8 * 2 and all(row.metrics == {"episode/spoiled": 1.0} for row in rows)
+    assert not any("episode/spoiled" in row.metrics for row in run.index() if row.step > 2)
+    assert [report.step for report in told.steps][:4] == [1, 2, 5, 6]  # without questions no solver steps
+
+
+def test_a_retriever_that_stays_dead_stops_the_run_which_goes_on_when_it_is_back(paths, tmp_path, server):
+    url, folder = server.start(), tmp_path / "run"
+    server.stop()
+    config, told = make_config(paths, *DEAD, "checkpoints.every=9", "proposer.steps=5", search_url=url), Told()
+    said = r"^step 3: every search of 3 steps in a row failed: the search server \S+ cannot be reached [^\n]*$"
+    with pytest.raises(TrainingStopped) as stop:
+        run_drzero(folder, config, told)
+    assert re.search(said, str(stop.value)) and stop.value.hint.endswith(f"quaere evolve --resume {folder}")
+    assert [report.step for report in told.steps] == [1, 2, 3]
+    assert max(found.step for found in find_checkpoints(folder / "checkpoints")) == 3
+    server.start()
+    run, _ = run_drzero(folder, config, told)
+    assert [report.step for report in told.steps] == list(range(1, 13))
+    assert any("gradient/norm" in report.metrics for report in told.steps[3:])
+    assert len([row for row in run.index() if row.step <= 3]) == 3 * 8 * 2

@@ -288,9 +288,9 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been_though_the_file_is_go
 
 
 def test_a_run_keeps_a_copy(paths, tmp_path):
-    source = write(tmp_path / "mine.jsonl", row(3, answers=["Oleen", "M. Oleen"]))["generation.given"]
-    (line,) = copy_given(source)[GIVEN].splitlines()
-    assert json.loads(line)["answers"] == ["Oleen", "M. Oleen"] and copy_given("") == {}
+    config = make_config(paths, **write(tmp_path / "mine.jsonl", row(3, answers=["Oleen", "M. Oleen"])))
+    (line,) = copy_given(config)[GIVEN].splitlines()
+    assert json.loads(line)["answers"] == ["Oleen", "M. Oleen"] and copy_given(make_config(paths)) == {}
 
 
 # -------------------------------------------------------------------------------------------------------------- config
@@ -306,9 +306,9 @@ def test_what_makes_no_sense_is_refused(paths, tmp_path):
         with pytest.raises(BadInput, match=match):
             check_config(make_config(paths, **changes))
     with pytest.raises(BadInput, match="cannot be trained on"):
-        copy_given(write(tmp_path / "open.jsonl", row(0, answers=[]))["generation.given"])
+        copy_given(make_config(paths, **write(tmp_path / "open.jsonl", row(0, answers=[]))))
     with pytest.raises(BadInput, match="neither a question file nor a run"):
-        copy_given(str(tmp_path / "nothing.jsonl"))
+        copy_given(make_config(paths, **{"generation.given": str(tmp_path / "nothing.jsonl")}))
 
 
 def test_the_plan_says_how_many_there_are(paths, tmp_path):

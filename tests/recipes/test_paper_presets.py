@@ -12,6 +12,7 @@ from msgspec import structs, to_builtins
 
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.training.config import load_config
+from quaere.training.given import find_source_of
 
 RECORDED = json.loads((Path(__file__).parent / "fixtures" / "paper_presets.json").read_text(encoding="utf-8"))
 # Both papers compare strings: an answer of "5" is contained in a question about 1950.
@@ -141,10 +142,11 @@ def test_who_writes_questions_may_be_given_some(name):
     recipe = find_recipe(name)
     takes_some = hasattr(recipe.schema(), "generation")
     assert takes_some == (name in ("drzero", "eve")) != recipe.takes_questions
-    assert recipe.given(recipe.schema()) == ""
+    assert find_source_of(recipe.schema(), "generation.given") == ""
     if takes_some:
         given = {"preset": None, "file": None, "assignments": ["generation.given=train.jsonl"]}
-        assert recipe.given(load_config(recipe.schema, presets=recipe.presets, **given)) == "train.jsonl"
+        config = load_config(recipe.schema, presets=recipe.presets, **given)
+        assert find_source_of(config, "generation.given") == "train.jsonl"
 
 
 ROLES = ("proposer", "solver")

@@ -194,6 +194,21 @@ def test_pages_from_elsewhere_and_bodies_that_are_not_json_are_refused(client):
     assert client.get("/documents/rivers.md", headers={"host": "evil.example"}).status_code == 403
 
 
+def test_health_is_503_with_the_reason_after_the_engine_has_ended(monkeypatch):
+    def fail():
+        raise RuntimeError("the device is lost")
+
+    with serving() as client:
+        assert (client.get("/health").status_code, client.get("/health").json()["status"]) == (200, "ok")
+        for name in ("step", "reset"):
+            monkeypatch.setattr(client.engine, name, fail)
+        for _ in range(2):  # the first may be answered while the engine is ending
+            assert client.chat("Hello").status_code == 500
+        reply = client.get("/health")
+        assert (reply.status_code, reply.json()["status"]) == (503, "ended")
+        assert reply.json()["reason"] == "the model failed while sampling: RuntimeError: the device is lost"
+
+
 def test_a_key_is_asked_for():
     with serving(key="s3cret") as client:
         assert client.get("/health").status_code == 200

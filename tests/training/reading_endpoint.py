@@ -3,6 +3,7 @@
 import json
 import re
 
+from quaere.errors import SamplingFailed
 from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.index_build import build_index
@@ -131,6 +132,20 @@ class Reader:
 
     async def stop(self):
         pass
+
+
+class Failing(Reader):
+    """Fails at the first requests, or at those of one line."""
+
+    def __init__(self, num_failures, only="", **tables):
+        super().__init__(**tables)
+        self.left, self.only = num_failures, only
+
+    async def reply(self, messages, params):
+        if self.left and self.only in messages[-1]["content"]:
+            self.left -= 1
+            raise SamplingFailed("the model failed while sampling: out of memory")
+        return await super().reply(messages, params)
 
 
 async def write(index, reader=None, **settings):

@@ -5,7 +5,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from reading_endpoint import PAGES, WORDINGS, Reader, make_index, singles, write
+from reading_endpoint import PAGES, WORDINGS, Failing, Reader, make_index, singles, write
 
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import Answer, Passage
@@ -424,20 +424,6 @@ async def test_a_program_that_is_in_the_answer_is_not_to_be_named(tmp_path):
     reader = Reader(wordings={("", "Heron Start"): asked}, answers={asked: "Heron Start"})
     written = await write(make_index(tmp_path / "one", [page], ids=["heron/scan.html"]), reader)
     assert singles(written) == [asked]
-
-
-class Failing(Reader):
-    """Fails at the first requests, or at those of one line."""
-
-    def __init__(self, num_failures, only="", **tables):
-        super().__init__(**tables)
-        self.left, self.only = num_failures, only
-
-    async def reply(self, messages, params):
-        if self.left and self.only in messages[-1]["content"]:
-            self.left -= 1
-            raise SamplingFailed("the model failed while sampling: out of memory")
-        return await super().reply(messages, params)
 
 
 async def test_a_model_that_fails_for_a_moment_is_asked_again(pages_index):

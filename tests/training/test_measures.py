@@ -194,6 +194,14 @@ async def test_proposals():
         measure_proposals(episodes, [1], [True], ["Who?"])
 
 
+async def test_a_proposer_without_a_document_searches_for_the_first_hop_too():
+    scripts = {(1, "a"): [CALL, PROPOSAL], (2, "b"): [CALL, PROPOSAL], (2, "c"): [TWO, PROPOSAL]}
+    episodes = [await play(script, ProposeTask(id, None, hops)) for (hops, id), script in scripts.items()]
+    assert [one.num_searches for one in episodes] == [1, 1, 2]
+    measured = measure_proposals(episodes, [1, 2, 2], [True] * 3, ["Who?", "Where?", "When?"])
+    assert measured["proposer/search_gap"] == pytest.approx((0 + 1 + 0) / 3)
+
+
 def test_passes():
     assert pass_histogram([0, 2, 2], 2) == pytest.approx(
         {"passes/0": 1 / 3, "passes/1": 0.0, "passes/2": 2 / 3, "passes/mean": 2 / 3}

@@ -6,7 +6,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_endpoint import ANSWERS, MISSING, PAGES, Reader, make_index, write
+from reading_endpoint import ANSWERS, MISSING, PAGES, Failing, Reader, make_index, write
 
 from quaere.api.background import Interrupted
 from quaere.api.checked_questions import recheck_questions
@@ -40,12 +40,12 @@ def questions(tmp_path_factory):
     return [*written, CheckedQuestion("chained", asked, parts[1].answers, "chain", 2, 2, 2, spans)]
 
 
-def check(folder, questions, pages, touched, **tables):
-    """The result with an index of other pages, by a reader that answers from these tables."""
+def check(folder, questions, pages, touched, reader=None, **tables):
+    """The result with an index of other pages, by this reader, or one that answers from these tables."""
     index = make_index(folder, pages.items(), list(pages))
     located = locate_evidence(questions, touched, index)
     settings = WriterSettings(topk=2)
-    lines = Lines(ChatPolicy(Reader(**tables)), seed=0, concurrency=4)
+    lines = Lines(ChatPolicy(reader or Reader(**tables)), seed=0, concurrency=4)
     return index, asyncio.run(reread(located, Examiner(lines, index, settings)))
 
 
@@ -101,6 +101,22 @@ def test_what_a_page_did_not_say_may_be_said_now(questions, tmp_path):
     pages = PAGES | {page: f"{PAGES[page]} Its name was given by Brod."}
     _, found = check(tmp_path, questions, pages, {page}, answers=ANSWERS | {unsaid.question: "Brod"})
     assert [(one.id, one.reason) for one in found.retired] == [(unsaid.id, READ)]
+
+
+@pytest.mark.parametrize("kind", ["single", "unanswerable"])
+def test_answers_that_are_lost_retire_no_question(questions, tmp_path, kind):
+    asked = next(one for one in questions if one.kind == kind).question
+    reader = Failing(10**6, only=f"Question: {asked}")
+    _, found = check(tmp_path, questions, PAGES, set(IDS), reader)
+    assert reader.left < 10**6 and found.checked == questions
+
+
+def test_a_lost_answer_does_not_outweigh_those_that_are_wrong(questions, tmp_path):
+    asked, other = "When was Marta Oleen born?", "13 July 1691"
+    pages = PAGES | {"Marta Oleen": f"{PAGES['Marta Oleen']} In truth she was born on {other}."}
+    reader = Failing(3, only=f"Question: {asked}", answers=ANSWERS | {asked: other})  # a whole answer is lost
+    _, found = check(tmp_path, questions, pages, {"Marta Oleen"}, reader)
+    assert reader.left == 0 and (asked, UNREAD) in {(one.question, one.reason) for one in found.retired}
 
 
 @given(st.text("ab ", max_size=12), st.text("ab ", max_size=12), st.integers(0, 30))

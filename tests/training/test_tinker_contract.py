@@ -95,7 +95,20 @@ async def test_a_server_that_is_lost_while_many_wait_ends_each_in_one_line(monke
         service = TinkerService(server.url, patience_s=0.2)
     async with asyncio.timeout(30):  # never reached: nothing else would end a request without an answer
         with pytest.raises(TrainingStopped, match=r"the trainer at http://127.0.0.1:\d+ has not answered for \d+ s"):
-            await service.wait(Future())
+            await service.wait(future := Future())
+    assert future.cancelled()
+
+
+@needs_sdk
+async def test_a_request_whose_caller_is_interrupted_is_dropped():
+    with Replayer(recording()["exchanges"]) as server:
+        service, future = TinkerService(server.url, patience_s=30), Future()
+        waiting = asyncio.create_task(service.wait(future))
+        await asyncio.sleep(0)
+        assert waiting.cancel() and not future.cancelled()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert future.cancelled()
 
 
 @needs_sdk

@@ -207,20 +207,17 @@ class ConfigOptions(Struct, frozen=True):
 def settle_paths(config: Any) -> Any:
     """The config with absolute paths of what is here, so that its run can be resumed and exported from any directory.
 
-    Questions to train on are left out: a run keeps a copy of them.
+    Questions are left out: a run keeps a copy of them.
     """
     from quaere.training.proposals import ProposerConfig
 
     places = {"index": _absolute(config.index), "search_url": _settle_record(config.search_url)}
     config = structs.replace(config, model=absolute_name(config.model), **places)
-    if prompts := getattr(config, "prompt_questions", ""):  # read again when the run is resumed
-        config = structs.replace(config, prompt_questions=_absolute(prompts))
     proposer = getattr(config, "proposer", None)
     if not isinstance(proposer, ProposerConfig):
         return config
     hardening = structs.replace(proposer.hardening, examiner=absolute_name(proposer.hardening.examiner))
-    proposer = structs.replace(proposer, held_back=_absolute(proposer.held_back), hardening=hardening)
-    return structs.replace(config, proposer=proposer)
+    return structs.replace(config, proposer=structs.replace(proposer, hardening=hardening))
 
 
 def _absolute(place: str) -> str:
@@ -268,11 +265,11 @@ def create_store(
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index}
     settings |= {"index_fingerprint": open_index(Path(config.index)).fingerprint}
     settings |= ({"search": _FUNCTION} if has_function else {}) | ({"writers": list(writers)} if writers else {})
-    kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
+    kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(config)}
     if recipe.takes_questions:
         settings["questions"] = config.questions
         answered = recipe.needs_answers and not _may_abstain(config)
-        kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions, answered=answered))}
+        kept["files"][QUESTIONS] = encode_questions(read_source(config.questions, answered=answered))
     if out is not None:
         return Store.create(out, "evolve", settings, **kept)
     return Store.start(runs_root(runs), "evolve", settings, **kept)
@@ -314,15 +311,10 @@ class Stopped(Struct, frozen=True):
 
     @property
     def plannable(self) -> Any:
-        """The config for a dry run, which reads the run's copy of its questions: their source may be gone."""
-        from quaere.training.given import GIVEN, QUESTIONS
+        """The config for a dry run, which reads the run's copies of its questions: their sources may be gone."""
+        from quaere.training.given import use_copies
 
-        if self.recipe.takes_questions:
-            return structs.replace(self.config, questions=str(self.path / QUESTIONS))
-        if not self.recipe.given(self.config):
-            return self.config
-        generation = structs.replace(self.config.generation, given=str(self.path / GIVEN))
-        return structs.replace(self.config, generation=generation)
+        return use_copies(self.config, self.path)
 
 
 def open_stopped(path: Path, options: ConfigOptions, *, writers: Sequence[str] = (), **how: Any) -> Stopped:
@@ -350,6 +342,8 @@ def read_stopped(
     has_function: bool = False,
 ) -> Stopped:
     """Check that a training run can go on like this; settings or documents that have changed only with `force`."""
+    from quaere.training.given import COPIES, find_source_of, use_copies
+
     with Store.open(path) as stored:
         if stored.info.kind != "evolve":
             raise BadInput(
@@ -370,10 +364,9 @@ def read_stopped(
     if options.preset or options.file:
         raise BadInput("--resume uses the run's own config", hint="change single settings with --set K=V and --force")
     config = structs.replace(options, file=path / "config.yaml").load(found)
-    if found.takes_questions and config.questions != before.questions:
-        raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
-    if found.given(config) != found.given(before):
-        raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
+    for setting in COPIES:
+        if find_source_of(config, setting) != find_source_of(before, setting):
+            raise BadInput(f"{setting} of a run cannot be changed", hint=f"start another run with {setting}")
     changes = _find_changes(settle_paths(before), config)
     _refuse_fixed(changes)
     if config.index and is_folder(config.index) and not Path(config.index).exists():
@@ -381,7 +374,7 @@ def read_stopped(
         raise BadInput(
             said, hint=f"quaere evolve --resume {shlex.quote(str(path))} --index DIR --force, with its place now"
         )
-    found.check(config)
+    found.check(use_copies(config, path))
     if open_index(Path(config.index)).fingerprint != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
     if changes and not force:
@@ -427,6 +420,7 @@ async def train_to_end(
     A `searcher` replaces the index or server of the config. Metrics also go to the `writers` that are asked for and to
     those `remembered` from the beginning of the run. `then` is noted if the training is interrupted.
     """
+    from quaere.training.given import use_copies
     from quaere.training.run_setup import searching_with
 
     with store, searching_with(searcher):
@@ -438,7 +432,7 @@ async def train_to_end(
             told.note(f"nothing is written to {name}, to which the run began to write: {error}; {error.hint}")
         store.note_end(None)
         try:
-            await recipe.train(config, store, told)
+            await recipe.train(use_copies(config, store.path), store, told)
             check_learned(store, recipe.name, config.model, writes_questions=not recipe.takes_questions)
         except (KeyboardInterrupt, asyncio.CancelledError):  # Ctrl-C cancels the task; within a step it is raised
             if then:

@@ -329,8 +329,8 @@ def _check(asked: Asked) -> Recipe:
     """The recipe asked for; BadInput for values that are wrong on every machine."""
     if asked.recipe not in LEARNED:
         raise BadInput(f"learn knows no recipe {asked.recipe}", hint=f"--recipe {'|'.join(LEARNED)}")
-    if asked.minutes <= 0:
-        raise BadInput(f"minutes must be above 0, not {asked.minutes:g}", hint="--minutes 30")
+    if not 0 < asked.minutes < math.inf:
+        raise BadInput(f"minutes must be above 0 and below inf, not {asked.minutes:g}", hint="--minutes 30")
     if asked.model.startswith("openai:"):
         raise BadInput("the weights behind an endpoint cannot be trained", hint="--model FOLDER, or a hub id")
     _check_files(asked)

@@ -14,7 +14,6 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -24,7 +23,7 @@ from quaere.api.evaluation_table import ABSTENTION_HEAD, abstention_cells
 from quaere.api.printing import as_json, between, count, plain_table, wide_console
 from quaere.chat.terminal_text import printable
 from quaere.disk import write_file
-from quaere.evaluation.intervals import Interval
+from quaere.evaluation.intervals import Interval, mean_of_means
 from quaere.evaluation.qa.abstaining import AbstentionScore
 from quaere.evaluation.qa.scores import Evaluation
 
@@ -138,8 +137,8 @@ def _mean_table(rows: Sequence[Row], sets: Sequence[str]) -> Part:
     shown = []
     for (model, method), found in of.items():
         if len(found) == len(sets) and not any(row.differs for row in found):
-            means = (fmean(getattr(row, name).mean for row in found) for name in ("exact_match", "f1"))
-            shown.append((model, method, *(f"{100 * mean:.1f}" for mean in means)))
+            means = (mean_of_means([getattr(row, name) for row in found]) for name in ("exact_match", "f1"))
+            shown.append((model, method, *map(between, means)))
     return Part(f"mean of {len(sets)} sets", _MEAN_HEAD, shown)
 
 

@@ -3,6 +3,7 @@
     bootstrap_interval([1, 0, 0, 1]) -> Interval(mean=0.5, low=0.0, high=1.0, num=4)
     paired_difference([1, 1, 0], [0, 1, 0])  # the same three questions answered by two systems
     clustered_difference([1, 1, 0], [0, 1, 0], ["a", "a", "b"])  # the first two are about the same document
+    mean_of_means([Interval(...), Interval(...)])  # over two sets of questions
     ratio_interval([3, 1], [4, 4])  # four of eight citations, in two reports
     smallest_difference([1, 1, 0], [0, 1, 0])  # the minimum detectable difference with three questions
     wilson_interval(8, 10) -> Interval(mean=0.8, low=0.490, high=0.943, num=10)  # a proportion
@@ -21,7 +22,7 @@ bootstrap interval is too narrow, so Student's interval over the seeds' means is
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Literal
 
 import numpy as np
@@ -173,6 +174,22 @@ def unpaired_difference(
         return Interval(mean, mean - math.hypot(*below), mean + math.hypot(*above), first.size + second.size)
     means = _resampled_means(first, 0, num_resamples) - _resampled_means(second, 1, num_resamples)
     return Interval(mean, *_bounds(mean, means), first.size + second.size)
+
+
+def mean_of_means(means: Sequence[Interval]) -> Interval:
+    """The mean of means over separate questions, each with the same weight, with an interval from theirs.
+
+    A bound is as far from the mean as the root of the sum of their squared distances, over their number (MOVER, Zou and
+    Donner 2008). Resampling the questions within each set gives the same up to its noise, but no width to a set in
+    which all answers are right, or all are wrong.
+
+        mean_of_means([Interval(0.3, 0.2, 0.4, 100), Interval(0.4, 0.3, 0.5, 100)])
+        -> Interval(mean=0.35, low=0.279, high=0.421, num=200)
+    """
+    mean = fmean(one.mean for one in means)
+    below = math.hypot(*(one.mean - one.low for one in means)) / len(means)
+    above = math.hypot(*(one.high - one.mean for one in means)) / len(means)
+    return Interval(mean, mean - below, mean + above, sum(one.num for one in means))
 
 
 def ratio_interval(parts: Sequence[float], wholes: Sequence[float]) -> Interval:

@@ -111,13 +111,16 @@ class TinkerService:
         return self._result(future)
 
     async def wait(self, future: Future[T]) -> T:
-        """As `call`, but asynchronous, for one of many concurrent requests."""
+        """As `call`, but asynchronous, for one of many concurrent requests; the SDK drops one that is given up."""
         waiting = asyncio.wrap_future(future)
         self._answered = time.monotonic()
-        while not (await asyncio.wait({waiting}, timeout=_LOOK_S))[0]:
-            if time.monotonic() - self._looked > _LOOK_S:  # one look serves all requests
-                await asyncio.to_thread(self._look)
-        return self._result(waiting)
+        try:
+            while not (await asyncio.wait({waiting}, timeout=_LOOK_S))[0]:
+                if time.monotonic() - self._looked > _LOOK_S:  # one look serves all requests
+                    await asyncio.to_thread(self._look)
+            return self._result(waiting)
+        finally:
+            future.cancel()  # otherwise the SDK would retry it for as long as the process lives
 
     def forget_model(self, model_id: str) -> None:
         """Ask the server to unload an adapter that is no longer used; failures are ignored."""

@@ -365,7 +365,6 @@ def self_play_recipe(
         plan=plan_self_play,
         train=partial(train, loop=loop),
         solver_protocol=solver_protocol,
-        given=lambda config: config.generation.given,
     )
 
 

@@ -460,5 +460,4 @@ EVE = Recipe(
     plan=plan,
     train=train,
     solver_protocol=lambda config: drzero.solver_protocol(config, evidence=config.evidence.cite),
-    given=lambda config: config.generation.given,
 )

@@ -27,8 +27,7 @@ class Recipe(Struct, frozen=True):
     `check` raises `BadInput` for a config that cannot be run; `plan` describes in words what a run would do and cost;
     `train` runs it from its last checkpoint; `solver_protocol` is the protocol of the solver for a config. A recipe
     that `takes_questions` writes none of its own: its config has `questions`, and its runs keep a copy of them; without
-    `needs_answers`, the questions may be open ones without answers. `given` is the file or run whose questions join the
-    first curriculum of a recipe that writes its own, "" if there is none; runs keep a copy of these too.
+    `needs_answers`, the questions may be open ones without answers.
 
         Recipe(name="drzero", summary="...", schema=DrZeroConfig, presets=PRESETS, check=..., plan=..., train=...,
                solver_protocol=...)
@@ -44,7 +43,6 @@ class Recipe(Struct, frozen=True):
     solver_protocol: Callable[[Any], Protocol]
     takes_questions: bool = False
     needs_answers: bool = True
-    given: Callable[[Any], str] = lambda config: ""
 
 
 # By name: the module, and its constant.

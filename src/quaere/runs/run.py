@@ -5,7 +5,7 @@
                                      verdicts and added questions
         episodes/00000.jsonl.zst     the episodes
         config.yaml                  of a training run: all its settings
-        questions.jsonl              of a run with given questions: a copy of them
+        questions.jsonl              of a run with given questions: a copy of them; others are kept in the same way
         run.lock                     held by the one process that writes
 
 An episode is written in two steps: its frame is appended to a shard and synced, then its row is committed to the

@@ -1,19 +1,20 @@
 """Questions given to a run: all that it trains on, or the first of a curriculum to which a proposer adds its own.
 
-    Run.create("runs/notes", "evolve", {}, files=copy_given("checked.jsonl"))
+    Run.create("runs/notes", "evolve", {}, files=copy_given(config))
     await take_given(step, training, stage, protocol, limits, read_given(store), seen, attempts=4, max_words=50)
     await train_practice(config, store, reporter)
 
 The questions come from a file, from a data set of the hub, or from the curriculum of a run that wrote its own. A run
-keeps a copy of them, so that it can be resumed even if their source has changed or is gone. In a curriculum they are
-filtered like a proposer's questions: no duplicates, no leaked answers, not too long; and if the solver attempts
-candidates, it attempts these as well.
+keeps a copy of all that its config names, so that it can be resumed even if their source has changed or is gone. In a
+curriculum they are filtered like a proposer's questions: no duplicates, no leaked answers, not too long; and if the
+solver attempts candidates, it attempts these as well.
 """
 
 import math
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import field, structs
@@ -46,6 +47,12 @@ from quaere.training.training_run import TrainingRun
 
 GIVEN = "given.jsonl"
 QUESTIONS = "questions.jsonl"
+COPIES = {  # of the questions that a setting names
+    "questions": QUESTIONS,
+    "generation.given": GIVEN,
+    "proposer.held_back": "held_back.jsonl",
+    "prompt_questions": "prompt_questions.jsonl",
+}
 ReadDocument = Callable[[str], str]
 ROLES = ("solver",)
 
@@ -119,15 +126,45 @@ def encode_questions(questions: Sequence[Question]) -> bytes:
     return msgspec.json.Encoder().encode_lines({"question": row.pop("text"), **row} for row in rows)
 
 
-# --------------------------------------------------------------------------- given questions in a proposer's curriculum
+# ----------------------------------------------------------------------------------------------- a run's copies of them
 
 
-def copy_given(source: str) -> dict[str, bytes]:
-    """The file, by name, in which a new run keeps its copy of the questions of `source`.
+def copy_given(config: RunConfig) -> dict[str, bytes]:
+    """The files, by name, in which a new run keeps copies of the questions of its config, except those of `questions`.
 
-    copy_given("") == {}
+    copy_given(DrZeroConfig()) == {}
     """
-    return {GIVEN: encode_questions(read_source(source))} if source else {}
+    copies = {}
+    for setting, file in COPIES.items():
+        source = find_source_of(config, setting)
+        if source and file != QUESTIONS:  # whether those need answers depends on the recipe
+            questions = read_source(source) if file == GIVEN else read_questions(source)
+            copies[file] = encode_questions(questions)
+    return copies
+
+
+def find_source_of(config: RunConfig, setting: str) -> str:
+    """The value of a setting of `COPIES`; "" if it is not set, or if the recipe has no such setting."""
+    value: Any = config
+    for name in setting.split("."):
+        value = getattr(value, name, "")
+    return str(value)
+
+
+def use_copies(config: Any, folder: Path) -> Any:
+    """The config with a run's copies in place of the questions that it names, for those that the run's folder has."""
+    for setting, file in COPIES.items():
+        if find_source_of(config, setting) and (folder / file).exists():
+            config = _replace(config, setting.split("."), str(folder / file))
+    return config
+
+
+def _replace(config: Any, names: Sequence[str], value: str) -> Any:
+    first, *rest = names
+    return structs.replace(config, **{first: _replace(getattr(config, first), rest, value) if rest else value})
+
+
+# --------------------------------------------------------------------------- given questions in a proposer's curriculum
 
 
 def read_given(store: Run) -> list[Question]:

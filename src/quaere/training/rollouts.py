@@ -254,6 +254,7 @@ class Stage:
         played = await self.actors.play(role, jobs, searcher or self.searcher, limits, seed=seed, params=params)
         step.metrics |= measure_episodes(played.episodes, time.perf_counter() - started, role=name or role)
         step.metrics[f"{name or role}/spoiled"] = float(len(played.spoiled))
+        step.count_searches([*played.episodes, *played.spoiled])
         for episode in played.spoiled:
             step.keep(episode, {"episode/spoiled": 1.0})
         return played

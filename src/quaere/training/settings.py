@@ -23,6 +23,7 @@ from quaere.setting_types import (
     PositiveFraction,
     PositiveInt,
     ProperFraction,
+    Wait,
     check_settings,
 )
 
@@ -120,7 +121,7 @@ class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     replays: NonNegativeInt = 5
-    wait_s: NonNegativeFloat = 4.0
+    wait_s: Wait = 4.0
 
 
 class CheckpointSettings(Struct, frozen=True, forbid_unknown_fields=True):

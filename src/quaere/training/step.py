@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from quaere.grouping import grouped
-from quaere.records import LIMIT_ENDS, Candidate, Episode, Malformed, Question, SolveTask, searches_needed
+from quaere.records import LIMIT_ENDS, Candidate, Episode, Malformed, ProposeTask, Question, SolveTask, searches_needed
 from quaere.records.episodes import TokenTrace
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.policy import derive_seed
@@ -74,6 +74,8 @@ class Step:
     alarms: list[Alarm] = field(default_factory=list)  # raised by the phase itself, not by the health watch
     validated_before: Validated | None = None
     validated_after: Validated | None = None
+    num_searches: int = 0  # searches that were answered
+    search_failure: str = ""  # why the last failed search failed
 
     @property
     def name(self) -> str:
@@ -90,6 +92,13 @@ class Step:
         """Store this episode with its metrics when the step is done."""
         self.episodes.append(episode)
         self.measured.append(measured)
+
+    def count_searches(self, episodes: Iterable[Episode]) -> None:
+        """Count the searches of these episodes that were answered, and note why others failed."""
+        for turn in chain.from_iterable(episode.turns for episode in episodes):
+            self.num_searches += len(turn.results)
+            if turn.failure and turn.search_failed:
+                self.search_failure = turn.failure.message
 
 
 def trace_tokens(step: Step, samples: Sequence[Sample], learner: Learner | TinkerLearner | None = None) -> None:
@@ -258,7 +267,8 @@ def measure_proposals(
 ) -> dict[str, float]:
     """Metrics of the proposer's questions; entry i of each list belongs to episode i, "" if it wrote no question.
 
-    A question of h hops that starts from a document takes h - 1 searches: `search_gap` is the mean distance from that.
+    A question of h hops takes h - 1 searches if it starts from a document that is shown, else h: `search_gap` is the
+    mean distance from that.
     `searches_needed` is the mean number of searches a solver needs for the valid ones, by the requested hops.
 
         measure_proposals(episodes, hops=[1, 2], valid=[True, False], questions=["Who?", ""])
@@ -275,7 +285,9 @@ def measure_proposals(
     measured |= mean_of("proposer/searches_needed", needs)
     for hop in sorted(set(hops)):
         measured[f"proposer/searches_h{hop}"] = _mean([number for wanted, number in searches if wanted == hop])
-    return measured | {"proposer/search_gap": _mean([abs(number - (wanted - 1)) for wanted, number in searches])}
+    shown = [isinstance(episode.task, ProposeTask) and episode.task.document is not None for episode in episodes]
+    gaps = [abs(number - (wanted - is_shown)) for (wanted, number), is_shown in zip(searches, shown, strict=True)]
+    return measured | {"proposer/search_gap": _mean(gaps)}
 
 
 def pass_histogram(num_rights: Sequence[int], num_attempts: int) -> dict[str, float]:

@@ -41,6 +41,11 @@ from quaere.training.settings import LearnerSettings, RunConfig
 from quaere.training.step import Step, measure_memory, measure_pace
 from quaere.training.tinker_learner import TinkerLearner
 
+MOST_LOST = 3
+"""Steps in a row without an answered search after which a run stops: each costs its replays, and teaches at most what
+needs no search. One or two may be an engine that is started again.
+"""
+
 # The rating of a phase's first weights, its standard error, and the rating of the best weights so far.
 _START, _ERROR, _KEPT = "validation_start/rating", "validation_start/rating_error", "validation/kept"
 
@@ -98,6 +103,7 @@ class TrainingRun:
         self._position = 0  # steps done
         self._cursor = 0  # steps that the loops have requested so far
         self._num_rollbacks = 0
+        self._num_lost = 0  # steps in a row in which searches failed, and none was answered
         self._learner: Learner | TinkerLearner | None = None
         self._best: Best | None = None
         self._restored: Path | None = None  # optimizer file of the phase in which the run was resumed
@@ -301,8 +307,10 @@ class TrainingRun:
         for alarm in alarms:
             self.store.add_event(step.step, alarm.kind, alarm.message)
         self._position = step.step
-        is_last = step.number + 1 == count
-        if is_last or step.validated_after or step.step % self.config.checkpoints.every == 0 or stop_requested():
+        if step.num_searches or step.search_failure:
+            self._num_lost = 0 if step.num_searches else self._num_lost + 1
+        is_end = step.number + 1 == count or stop_requested() or self._num_lost == MOST_LOST
+        if is_end or step.validated_after or step.step % self.config.checkpoints.every == 0:
             self._tell("saving", role)
             self._save(step.phase, step.iteration, role, suspect=bool(step.alarms))
         self.reporter.step(
@@ -318,6 +326,11 @@ class TrainingRun:
             )
         )
         self._say_if_useless(step)
+        if self._num_lost == MOST_LOST:
+            raise TrainingStopped(
+                f"step {step.step}: every search of {MOST_LOST} steps in a row failed: {step.search_failure}",
+                hint=f"when searches work again: quaere evolve --resume {shlex.quote(str(self.store.path))}",
+            )
         if alarms:
             self._act_on(alarms)
 

@@ -111,6 +111,11 @@ class NativeSampler:
         engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, quick=quick)
         return cls(engine, name=name, mode=mode, max_positions=max_positions(model))
 
+    @property
+    def ended(self) -> str:
+        """Why the engine takes no more requests; "" while it does."""
+        return str(self._end) if self._stopping else ""
+
     # ------------------------------------------------------------------------------------------- called by coroutines
 
     def open(self, session: str) -> None:

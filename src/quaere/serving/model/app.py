@@ -144,9 +144,15 @@ class Service:
         return JSONResponse(listed[names.index(wanted)])
 
     async def health(self, http: Request) -> Response:
-        """GET /health: status, version, model, and the number of rows of the engine's batch in use."""
-        rows = len(self._writer.sampler.engine.rows)
-        return JSONResponse({"status": "ok", "version": __version__, "model": self.name, "rows": rows})
+        """GET /health: status, version, model, and the number of rows of the engine's batch in use.
+
+        503 with the reason after the engine has ended: the process has to be started again.
+        """
+        sampler = self._writer.sampler
+        found = {"status": "ok", "version": __version__, "model": self.name, "rows": len(sampler.engine.rows)}
+        if reason := sampler.ended:
+            return JSONResponse({**found, "status": "ended", "reason": reason}, status_code=503)
+        return JSONResponse(found)
 
     async def retrieve(self, http: Request) -> Response:
         """GET /retrieve-gpt-researcher?query=...: search results in the format of GPT Researcher."""

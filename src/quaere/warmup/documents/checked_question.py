@@ -174,7 +174,7 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     topk: PositiveInt = 10
     max_rank: PositiveInt = 2
     temperature: NonNegativeFloat = 0.7
-    minutes: Annotated[float, "X", Meta(ge=0)] = 0.0
+    minutes: Annotated[float, "X", Meta(ge=0, le=525_600)] = 0.0  # at most a year: a plan cannot hold infinity
     seed: int = 0
     concurrency: PositiveInt = 32
     unanswerable: Annotated[float, "SHARE", Meta(ge=0, lt=1)] = 0.0

@@ -143,7 +143,11 @@ class Lines:
         self.policy, self.seed, self.concurrency, self.check = policy, seed, concurrency, check
 
     async def write(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str]:
-        """One line per prompt; "" if the model wrote none. `name` gives each call its own random seeds.
+        """One line per prompt; "" if the model wrote none or sampling failed. `name` gives each call its own seeds."""
+        return [line or "" for line in await self.request(name, prompts, temperature)]
+
+    async def request(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str | None]:
+        """As `write`, but None for a line that was lost because sampling failed.
 
         Prompts at which sampling failed are retried. Raises `SamplingFailed` if most of them still fail, so that an
         outage is not mistaken for bad questions.
@@ -168,7 +172,8 @@ class Lines:
             failure = _find_failure(found[going[0]])
             raise SamplingFailed(failure, hint="type the same command again: it goes on where it stopped")
         outcomes = [found[at].outcome for at in range(len(jobs))]
-        return [outcome.text if isinstance(outcome, Answer) else "" for outcome in outcomes]
+        lines = [outcome.text if isinstance(outcome, Answer) else "" for outcome in outcomes]
+        return [None if at in going else line for at, line in enumerate(lines)]
 
 
 def search_all(index: Index, queries: Sequence[str], topk: int) -> Iterator[list[Hit]]:
@@ -253,22 +258,22 @@ class Examiner:
         faults = dict(zip(going, (KNOWN if num > self.max_known else "" for num in known), strict=True))
         return [Verdict(share, faults.get(at, UNREAD)) for at, share in enumerate(shares)]
 
-    async def read(self, name: str, worded: Sequence[Worded], *, needed: int = 0) -> list[float]:
+    async def read(self, name: str, worded: Sequence[Worded], *, needed: int = 0, lost: int = 0) -> list[float]:
         """Per question, the share of right answers with its passages among others; 0.0 if there are too few.
 
         With `needed`, so many right answers are enough, whichever they are; a question composed of checked questions
         needs only one, because its parts were checked before. Sampling stops as soon as it is clear whether there are
-        enough right answers.
+        enough right answers. With `lost=1`, answers that were lost count as right.
         """
         shown = [self.show(item) for item in worded]
-        rights = await self._count(f"{name}, greedily", worded, shown, 0.0)
+        rights = await self._count(f"{name}, greedily", worded, shown, 0.0, lost)
         tried = [1] * len(worded)
         going = [at for at, right in enumerate(rights) if right or needed]
         needed = needed or self.settings.min_right
         for number in range(2, self.settings.tries + 1):
             going = [at for at in going if rights[at] < needed <= rights[at] + self.settings.tries - tried[at]]
             some, texts = [worded[at] for at in going], [shown[at] for at in going]
-            more = await self._count(f"{name}, attempt {number}", some, texts, 1.0)
+            more = await self._count(f"{name}, attempt {number}", some, texts, 1.0, lost)
             for at, right in zip(going, more, strict=True):
                 rights[at] += right
                 tried[at] += 1
@@ -293,18 +298,21 @@ class Examiner:
         return rights
 
     async def _count(
-        self, name: str, worded: Sequence[Worded], texts: Sequence[tuple[str, ...]], temperature: float
+        self, name: str, worded: Sequence[Worded], texts: Sequence[tuple[str, ...]], temperature: float, lost: int = 0
     ) -> list[int]:
-        """Per question, 1 if the model answers it correctly given these texts, else 0."""
+        """Per question, 1 if the model answers it right given these texts, else 0; `lost` if the answer was lost."""
         written = await self.answer(name, worded, texts, temperature)
-        return [int(exact_match_score(line, item.answers)) for item, line in zip(worded, written, strict=True)]
+        return [
+            lost if line is None else int(exact_match_score(line, item.answers))
+            for item, line in zip(worded, written, strict=True)
+        ]
 
     async def answer(
         self, name: str, worded: Sequence[Worded], texts: Sequence[tuple[str, ...]], temperature: float
-    ) -> list[str]:
-        """The model's answer to each question given these texts; "" if it wrote none."""
+    ) -> list[str | None]:
+        """The model's answer to each question given these texts; "" if it wrote none, None if it was lost."""
         prompts = [answer_question(item.question, shown) for item, shown in zip(worded, texts, strict=True)]
-        return await self.lines.write(name, prompts, temperature)
+        return await self.lines.request(name, prompts, temperature)
 
     def show(self, worded: Worded) -> tuple[str, ...]:
         """The texts to show with a question: the passages of its facts and some other hits, in random order."""

@@ -18,7 +18,7 @@ from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.checked_question import CheckedQuestion, Draft, Worded
 from quaere.warmup.documents.checks import UNREAD, Examiner
 from quaere.warmup.documents.held_back import list_documents
-from quaere.warmup.documents.unanswerable import find_answered
+from quaere.warmup.documents.unanswerable import FAILED, find_answered
 
 NO_DOCUMENT, NO_EVIDENCE, SAME_EVIDENCE = "its document is gone", "its evidence is gone", "its evidence is outdated"
 
@@ -79,18 +79,19 @@ async def reread(located: Rechecked, examiner: Examiner) -> Rechecked:
     """Retire the questions that the model no longer answers as before with the present text of their pages.
 
     Comparisons and choices are not answered, because half of all guesses are right. A question of any kind is retired
-    if a single fact with the same evidence is.
+    if a single fact with the same evidence is. An answer that was lost, as in an outage, retires none: it counts as
+    right.
     """
     await examiner.search([question.question for question in located.checked])
     by_kind = group_by([_recall(question, examiner) for question in located.checked], lambda item: item.draft.kind)
     faults: dict[str, str] = {}  # by id
     for kind in ("single", "chain"):
         asked = by_kind.get(kind, [])
-        shares = await examiner.read(f"{kind}, checked again", asked, needed=int(kind == "chain"))
+        shares = await examiner.read(f"{kind}, checked again", asked, needed=int(kind == "chain"), lost=1)
         faults |= {item.draft.id: UNREAD for item, share in zip(asked, shares, strict=True) if not share}
     unsaid = by_kind.get("unanswerable", [])
     answered = await find_answered(examiner, "checked again", unsaid)
-    faults |= {item.draft.id: fault for item, fault in zip(unsaid, answered, strict=True) if fault}
+    faults |= {item.draft.id: fault for item, fault in zip(unsaid, answered, strict=True) if fault not in ("", FAILED)}
     # Only a single fact shows which sentence is outdated: a chain may fail for either.
     singles = [one for one in located.checked if one.kind == "single" and one.id in faults]
     outdated = {(span.doc_id, span.text) for one in singles for span in one.evidence}

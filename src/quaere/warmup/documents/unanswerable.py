@@ -82,7 +82,7 @@ async def _find_repeated(
         asked, shown = [worded[at] for at in going], [texts[at] for at in going]
         lines = await examiner.answer(f"{name}, attempt {number + 1}", asked, shown, 1.0 if number else 0.0)
         for at, line in zip(going, lines, strict=True):
-            said = read_answer(line)
+            said = read_answer(line or "")
             if not line or said in seen[at]:  # a failure of the model is no sign that the documents do not answer
                 faults[at] = fault if line else FAILED
             elif said:
