@@ -74,6 +74,10 @@ class ServerDown(UserWarning):
     """One of several search servers no longer answers. The command line prints the message as one line."""
 
 
+class SampledLess(UserWarning):
+    """The GPU's memory was full, so fewer rows are sampled at once. The command line prints the message as one line."""
+
+
 class IndexMissing(QuaereError):
     """The index directory does not exist or is incomplete."""
 
@@ -153,6 +157,11 @@ def _library_missing(name: str) -> ExtraMissing:
     return ExtraMissing(f"{name} is not installed, and models need it", extra="torch")
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for torch's error of a full GPU; by name, because importing torch takes seconds."""
+    return type(error).__name__ == "OutOfMemoryError"
+
+
 class OutOfMemory(QuaereError):
     """The GPU has too little free memory for what is computed at once."""
 
@@ -163,7 +172,7 @@ def catch_out_of_memory() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":  # by name, because importing torch takes seconds
+        if not is_out_of_memory(error):
             raise
         said = ". ".join(str(error).split(". ")[:3])
         less = (

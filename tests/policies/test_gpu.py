@@ -9,6 +9,7 @@ import torch
 import tiny
 from quaere.policies.native.bridge import merge_products, use_packed_attention
 from quaere.policies.native.engine import Engine, Request
+from quaere.policies.native.kv_cache import KVStorage
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.native.weights import copy_rounded
 from quaere.policies.sampler import SamplingParams
@@ -126,6 +127,17 @@ def test_batched_and_one_at_a_time_give_the_same_tokens():
     together = run(make_engine(), requests(24, temperature=0.7))
     alone = run(make_engine(max_rows=1), requests(24, temperature=0.7))
     assert [request.new_tokens for request in together] == [request.new_tokens for request in alone]
+
+
+def test_a_cache_that_grows_gives_its_old_memory_back():
+    storage, like = KVStorage(), torch.zeros((1, 2, 1, 64), device="cuda", dtype=torch.bfloat16)
+    torch.cuda.empty_cache()
+    for capacity in range(512, 8193, 512):  # 32 MiB a tensor at the end
+        storage.reserve(16, capacity, {})
+        for layer in range(8):
+            storage.memory(layer, like, like)
+    del like
+    assert torch.cuda.memory_reserved() - torch.cuda.memory_allocated() < 64 * 2**20
 
 
 async def test_in_deterministic_mode_latency_changes_no_bit():

@@ -3,13 +3,15 @@
 import asyncio
 import random
 import threading
+import warnings
 
 import pytest
 import torch
 from engines import MODEL, TOKENIZER, make_model
 
-from quaere.errors import SamplingFailed
+from quaere.errors import SampledLess, SamplingFailed
 from quaere.policies.native.engine import Engine
+from quaere.policies.native.kv_cache import KVStorage
 from quaere.policies.native.sampler import NativeSampler, _settle
 from quaere.policies.native.weights import use_int8
 from quaere.policies.sampler import SamplingParams
@@ -291,6 +293,66 @@ async def test_new_weights_that_could_not_be_taken_are_taken_before_anything_els
     async with NativeSampler(Engine(model, TOKENIZER.decode, quick=True), name="tiny") as sampler:
         assert after == await ask() != before
     assert len(calls) == 2
+
+
+class FullStorage(KVStorage):
+    """Storage on a GPU with room for three rows, beside the one of padding."""
+
+    def reserve(self, num_slots, capacity, stored):
+        if num_slots > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        super().reserve(num_slots, capacity, stored)
+
+
+def make_full(monkeypatch, mode="fast", max_rows=8):
+    sampler = make_sampler(mode, max_rows=max_rows)
+    monkeypatch.setattr(sampler.engine, "_make_storage", FullStorage)
+    sampler.engine.reset()
+    return sampler
+
+
+async def test_a_full_memory_halves_the_rows_and_loses_no_request(monkeypatch):
+    params = [SamplingParams(max_tokens=4 + n % 3, seed=n) for n in range(12)]
+    async with make_sampler() as roomy:
+        expected = await asyncio.gather(*(roomy.sample(f"s{n}", [n, 7, 7], params[n]) for n in range(12)))
+    async with make_full(monkeypatch) as sampler:
+        with pytest.warns(SampledLess, match="at most 2 rows"):  # 8, 4 and then 2
+            found = await asyncio.gather(*(sampler.sample(f"s{n}", [n, 7, 7], params[n]) for n in range(12)))
+        assert [one.token_ids for one in found] == [one.token_ids for one in expected]
+        assert sampler.engine.max_rows == 2
+        with warnings.catch_warnings(action="error"):
+            await sampler.sample("later", [1, 2], SamplingParams(max_tokens=2))
+
+
+@pytest.mark.parametrize(("mode", "max_rows"), [("deterministic", 8), ("fast", 1)])
+async def test_a_full_memory_fails_where_batches_are_fixed_or_one_row_is_too_much(monkeypatch, mode, max_rows):
+    async with make_sampler(mode, max_rows=max_rows) as sampler:
+
+        def fill():
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+        monkeypatch.setattr(sampler.engine, "_admit", fill)
+        sampler.open("a")
+        with pytest.raises(SamplingFailed, match="out of memory"):
+            await sampler.sample("a", [1, 2], SamplingParams(max_tokens=2))
+
+
+async def test_a_stream_that_was_begun_fails_when_the_memory_is_full(monkeypatch):
+    async with make_sampler() as sampler:
+        told, step = [], sampler.engine.step
+
+        def fill():
+            if len(told) >= 3:
+                monkeypatch.setattr(sampler.engine, "step", step)
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return step()
+
+        monkeypatch.setattr(sampler.engine, "step", fill)
+        params = SamplingParams(max_tokens=400, seed=1)
+        with pytest.warns(SampledLess), pytest.raises(SamplingFailed, match="memory is full"):
+            await sampler.sample("a", [1, 2], params, told.extend)
+        # Whoever asks again gets an answer.
+        assert len((await sampler.sample("a", [1, 2], SamplingParams(max_tokens=2))).token_ids) == 2
 
 
 async def test_an_engine_that_cannot_go_on_leaves_nobody_waiting(monkeypatch):

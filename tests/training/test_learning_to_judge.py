@@ -122,7 +122,9 @@ async def imitate_scores(reader, *, shuffle=False):
         plays = make_plays(reader.draw, 64, 1)
         scripts = {play.name: true_script(reader.draw, play.library, shuffle) for play in plays}
         policy = TokenPolicy(ScriptedSampler(reader.tokenizer, scripts), reader.renderer)
-        batches.append([make_sample(mask_others(one, evaluations(one)), 1.0) for one in await reader.play(policy, plays, number)])
+        batches.append(
+            [make_sample(mask_others(one, evaluations(one)), 1.0) for one in await reader.play(policy, plays, number)]
+        )
     for step in range(NUM_STEPS):
         learner.step(batches[step % NUM_BATCHES])
 

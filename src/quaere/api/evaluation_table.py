@@ -77,7 +77,7 @@ def print_results(
     if score.num_search_failed:
         told.append(f"search failed in {count(score.num_search_failed, 'episode')}; each counts as wrong")
     if score.num_failed:
-        told.append(f"the model failed in {count(score.num_failed, 'episode')}")
+        told.append(f"the model failed in {count(score.num_failed, 'episode')}; each counts as wrong")
     if score.unanswered:
         told.append(f"{score.unanswered:.1%} of the questions were left unanswered at a limit of turns or tokens")
     for line in told:

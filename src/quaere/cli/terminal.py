@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from quaere.chat.terminal_text import printable as printable
 from quaere.chat.terminal_text import printable_line as printable_line
-from quaere.errors import ServerDown, StaleIndex
+from quaere.errors import SampledLess, ServerDown, StaleIndex
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,12 +49,12 @@ def note_line(line: str) -> None:
 
 
 def show_warnings() -> None:
-    """Print warnings about stale indexes and lost servers as one line each, others as before."""
+    """Print warnings about stale indexes, lost servers and full memory as one line each, others as before."""
     warnings.showwarning = _show  # type: ignore[assignment]
 
 
 def _show(message: Warning | str, category: type[Warning], *place: Any) -> None:
-    if issubclass(category, (ServerDown, StaleIndex)):
+    if issubclass(category, (SampledLess, ServerDown, StaleIndex)):
         say_line(str(message))
     else:
         _show_usual(message, category, *place)

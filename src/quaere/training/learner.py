@@ -25,7 +25,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from quaere.errors import BadInput, TrainingStopped
+from quaere.errors import BadInput, TrainingStopped, is_out_of_memory
 from quaere.objectives.policy_gradient import count_terms, kl_loss, policy_gradient_loss
 from quaere.policies.model_folders import WEIGHTS
 from quaere.policies.native.bridge import decoder_layers, is_varlen, use_varlen_attention
@@ -371,7 +371,7 @@ def _refusing_misfits(folder: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise BadInput(f"{folder} has no {WEIGHTS}: it belongs to another model", hint=_SAME_MODEL) from error
     except RuntimeError as error:
-        if type(error).__name__ == "OutOfMemoryError":
+        if is_out_of_memory(error):
             raise
         said = f"the weights in {folder} do not fit the model: they belong to another model"
         raise BadInput(said, hint=_SAME_MODEL) from error

@@ -24,6 +24,14 @@ def has_kernels(device: torch.device) -> bool:
     return device.type == "cuda" and find_spec("triton") is not None
 
 
+def release_memory(device: torch.device) -> None:
+    """Return memory that torch keeps for later to the GPU: its pieces are too small for what is to come."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def choose_device(wanted: str, report: Callable[[str], None] = lambda line: None) -> str:
     """The device to use, "cuda" or "cpu"; `report` is called with a line about GPUs that will not be used."""
     import torch

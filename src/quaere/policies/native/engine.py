@@ -19,13 +19,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct
 
 from quaere.policies.native.bridge import forward, fuse, read_llama, why_unpacked
 from quaere.policies.native.decoder import Decoder, Draw, Drawn, Forward, how_to_draw
-from quaere.policies.native.device import has_kernels
+from quaere.policies.native.device import has_kernels, release_memory
 from quaere.policies.native.kv_cache import KVStorage, Slot, SlotTable, Span
 from quaere.policies.native.llama_step import LlamaStep
 from quaere.policies.native.plain import PlainForward
@@ -54,6 +54,10 @@ class Request:
         self.donor: Slot | None = None  # slot from which the first `num_shared` tokens will be copied
         self.donor_epoch = 0
         self.num_shared = 0
+
+    def begun_anew(self) -> Self:
+        """The request as it was made: with its seed it gets the same tokens, up to rounding."""
+        return type(self)(self.key, self.tokens[: self.num_prompt], self.params, self.session)
 
     @property
     def new_tokens(self) -> list[int]:
@@ -150,6 +154,12 @@ class Engine:
         self._launched: deque[tuple[list[Request], Drawn]] = deque()
         self._since_prefill = 0
         self._stored_before: dict[str, int] = {}
+
+    def halve(self) -> None:
+        """Drop all requests, free their memory, and hold half as many rows from now on."""
+        self.max_rows = max(1, self.max_rows // 2)
+        self.reset()
+        release_memory(self.device)
 
     @property
     def busy(self) -> bool:

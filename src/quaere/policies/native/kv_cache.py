@@ -17,7 +17,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from quaere.policies.native.device import has_kernels
+from quaere.policies.native.device import has_kernels, release_memory
 
 BLOCK = 16  # tokens; prefixes are looked up in multiples of this length
 
@@ -223,6 +223,9 @@ class KVStorage:
         self.version += 1
         for layer, (keys, values) in self.layers.items():
             self.layers[layer] = self._grown(keys, stored), self._grown(values, stored)
+            del keys, values
+        if self.layers:  # the old memory is too small for any later growth; other processes may use it
+            release_memory(next(iter(self.layers.values()))[0].device)
 
     def _grown(self, old: Tensor, stored: Mapping[int, int]) -> Tensor:
         new = _zeros((self.num_slots, old.shape[1], self.capacity, old.shape[3]), old)

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
-from quaere.errors import SamplingFailed
+from quaere.errors import SampledLess, SamplingFailed, is_out_of_memory
 from quaere.policies.native.bridge import max_positions
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import Sampled, SamplingParams, check_context
@@ -39,6 +40,11 @@ class _Pending:
         self.future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
         self._on_tokens = on_tokens
         self._num_told = 0
+
+    @property
+    def has_told(self) -> bool:
+        """True once a caller has seen tokens."""
+        return self._num_told > 0
 
     def tell(self) -> None:
         num_new = len(self.request.logprobs) - self._num_told
@@ -266,21 +272,46 @@ class NativeSampler:
         return taken
 
     def _step(self) -> None:
+        done: list[Request] | None = None
         try:
             done = self.engine.step()
         except Exception as error:
-            # No coroutine must wait forever.
-            failure = _sampling_failed(error)
-            for pending in self._in_flight.values():
-                _settle(pending.future, failure)
-            self._in_flight.clear()
-            self.engine.reset()
+            # Deterministic batches must not depend on how much memory there was.
+            if self.lockstep or self.engine.max_rows == 1 or not is_out_of_memory(error):
+                # No coroutine must wait forever.
+                failure = _sampling_failed(error)
+                for pending in self._in_flight.values():
+                    _settle(pending.future, failure)
+                self._in_flight.clear()
+                self.engine.reset()
+                return
+        if done is None:  # the error is forgotten first, because it holds what was computed until then
+            self._begin_anew()
             return
         for pending in self._in_flight.values():
             pending.tell()
         for request in done:
             _settle(self._in_flight.pop(request).future, request.sampled())
         self._in_flight = {one: pending for one, pending in self._in_flight.items() if not one.cancelled}
+
+    def _begin_anew(self) -> None:
+        """After a full memory: begin all requests in flight anew, half as many at once.
+
+        Each has a seed, so it gets the same tokens up to rounding; one of which a caller has seen tokens fails.
+        """
+        self.engine.halve()
+        said = f"the GPU's memory is full: at most {self.engine.max_rows} rows are sampled at once from now on"
+        warnings.warn(f"{said} (--max-rows, engine.max_rows)", SampledLess, stacklevel=1)
+        with self._wake:
+            pendings = [pending for request, pending in self._in_flight.items() if not request.cancelled]
+            self._in_flight.clear()
+            for pending in pendings:
+                if pending.has_told:
+                    _settle(pending.future, SamplingFailed(said))
+                    continue
+                pending.request = pending.request.begun_anew()
+                self._in_flight[pending.request] = pending
+                self.engine.add(pending.request)
 
     def _fail_all(self, failure: Exception) -> None:
         """Fail all requests and jobs that there are: no coroutine must wait forever."""

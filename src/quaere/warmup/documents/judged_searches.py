@@ -17,10 +17,10 @@ A replay is dropped if one of its searches returned an accepted answer without t
 the fact, so "found nothing" would be false, and some do not, so "found it" would be, too.
 
 Loss is on the evaluations alone, except in an attempt that is a good lesson as a whole. Such an attempt is played as it
-was, then spoilt, and then with its evidence withheld if there are too few bad searches. The loss of the spoilt one is on
-all turns but the query of another question: it shows how to go on after a low score. Without such lessons the model
-goes on as it likes, and may answer with the words of its evaluation ("none of this answers it"). If an attempt rightly
-abstains from a question that cannot be answered, none of its searches counts as good.
+was, then spoilt, and then with its evidence withheld if there are too few bad searches. The loss of the spoilt one is
+on all turns but the query of another question: it shows how to go on after a low score. Without such lessons a model
+answered with the words of its evaluation ("none of this answers it"). If an attempt rightly abstains from a question
+that cannot be answered, none of its searches counts as good.
 """
 
 from collections import Counter
@@ -160,6 +160,7 @@ def _own_turns(episode: Episode, kind: ReplayKind) -> Sequence[Turn]:
 
 
 def evaluations(episode: Episode) -> list[Turn]:
+    """The turns that evaluate a search."""
     return [turn for turn in episode.turns if isinstance(turn.action, Evaluate)]
 
 
