@@ -223,7 +223,7 @@ def test_on_a_terminal_warnings_are_yellow_and_remarks_dim(capsys, monkeypatch):
             "this judge has not been shown to be better than chance: do not rely on `supported`",
             "1 verdict could not be read here; each counts as not supported",
             "search failed in 1 episode; each counts as wrong",
-            "the model failed in 1 episode",
+            "the model failed in 1 episode; each counts as wrong",
             "33.3% of the questions were left unanswered at a limit of turns or tokens",
         )
     ]

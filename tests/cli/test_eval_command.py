@@ -1,6 +1,7 @@
 """`quaere eval`: a run and its export score the same, results are compared, and bad input gets one clear line."""
 
 import json
+import re
 from contextlib import redirect_stdout
 from functools import cache
 from io import StringIO
@@ -288,7 +289,10 @@ def test_a_search_that_failed_is_told(place, capsys, monkeypatch):
     monkeypatch.setattr(LocalSearcher, "search", fail)
     monkeypatch.setattr(ToolCallSolver, "read", lambda self, text, earlier=(): Search(("Halm",)))
     assert evaluate(place, "--run", "full") == 0
-    assert "search failed in 3 episodes; each counts as wrong" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "search failed in 3 episodes; each counts as wrong" in said
+    run = re.search(r"quaere runs show (\S+)", said)[1]
+    assert f"the same command with --resume {run} asks these questions again" in " ".join(said.split())
 
 
 def refused(capsys, argv):

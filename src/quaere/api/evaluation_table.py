@@ -78,6 +78,8 @@ def print_results(
         told.append(f"search failed in {count(score.num_search_failed, 'episode')}; each counts as wrong")
     if score.num_failed:
         told.append(f"the model failed in {count(score.num_failed, 'episode')}; each counts as wrong")
+    if told and stored is not None:
+        told.append(f"the same command with --resume {shlex.quote(str(stored.path))} asks these questions again")
     if score.unanswered:
         told.append(f"{score.unanswered:.1%} of the questions were left unanswered at a limit of turns or tokens")
     for line in told:
