@@ -4,6 +4,7 @@ import asyncio
 import random
 import threading
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -322,6 +323,25 @@ async def test_a_full_memory_halves_the_rows_and_loses_no_request(monkeypatch):
         assert sampler.engine.max_rows == 2
         with warnings.catch_warnings(action="error"):
             await sampler.sample("later", [1, 2], SamplingParams(max_tokens=2))
+
+
+async def test_a_full_memory_is_freed_before_anything_is_made_in_its_place(monkeypatch):
+    """The old storage is what fills it, and an engine that cannot be made anew serves nobody any more."""
+    made, alive = [], []
+
+    class Storage(FullStorage):
+        def __init__(self):
+            alive.append(sum(one() is not None for one in made))
+            super().__init__()
+            made.append(weakref.ref(self))
+
+    sampler = make_sampler()
+    monkeypatch.setattr(sampler.engine, "_make_storage", Storage)
+    sampler.engine.reset()
+    async with sampler:
+        with pytest.warns(SampledLess):
+            await asyncio.gather(*(sampler.sample(f"s{n}", [n, 7], SamplingParams(max_tokens=3)) for n in range(6)))
+    assert alive == [0, 0, 0]  # for 8 rows, for 4 and for 2
 
 
 @pytest.mark.parametrize(("mode", "max_rows"), [("deterministic", 8), ("fast", 1)])

@@ -158,8 +158,9 @@ class Engine:
     def halve(self) -> None:
         """Drop all requests, free their memory, and hold half as many rows from now on."""
         self.max_rows = max(1, self.max_rows // 2)
-        self.reset()
+        del self.storage, self._decoder  # beside the old ones there may be no room even for empty ones
         release_memory(self.device)
+        self.reset()
 
     @property
     def busy(self) -> bool:
