@@ -344,6 +344,29 @@ async def test_a_full_memory_is_freed_before_anything_is_made_in_its_place(monke
     assert alive == [0, 0, 0]  # for 8 rows, for 4 and for 2
 
 
+async def test_a_session_that_was_closed_holds_nothing_after_its_turn_is_begun_anew(monkeypatch):
+    async with make_sampler() as sampler:
+        step, closed = sampler.engine.step, threading.Event()
+
+        def fill():
+            step()
+            if not sampler._sessions and sampler.engine.rows and not sampler._ended:
+                monkeypatch.setattr(sampler.engine, "step", step)
+                closed.set()
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return []
+
+        monkeypatch.setattr(sampler.engine, "step", fill)
+        turn = asyncio.create_task(sampler.sample("a", [1, 2], SamplingParams(max_tokens=400, seed=1)))
+        while not sampler.engine.rows:
+            await asyncio.sleep(0)
+        sampler.close("a")
+        with pytest.warns(SampledLess):
+            await turn
+        assert closed.is_set()
+        assert all(not slot.session and not slot.tokens for slot in sampler.engine.slots.slots)
+
+
 @pytest.mark.parametrize(("mode", "max_rows"), [("deterministic", 8), ("fast", 1)])
 async def test_a_full_memory_fails_where_batches_are_fixed_or_one_row_is_too_much(monkeypatch, mode, max_rows):
     async with make_sampler(mode, max_rows=max_rows) as sampler:

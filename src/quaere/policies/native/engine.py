@@ -174,9 +174,9 @@ class Engine:
     def end(self, session: str) -> None:
         """End a session: its KV cache may be dropped, and a last turn still in flight keeps nothing."""
         self.slots.end(session)
-        for request in self.waiting:
+        for request in (*self.waiting, *self.rows):
             if request.session == session:
-                request.session = ""
+                request.session = ""  # also in a request that is begun anew
         self._stored_before.pop(session, None)
 
     def forget(self) -> None:
