@@ -367,6 +367,31 @@ async def test_a_session_that_was_closed_holds_nothing_after_its_turn_is_begun_a
         assert all(not slot.session and not slot.tokens for slot in sampler.engine.slots.slots)
 
 
+async def test_scores_for_which_the_memory_is_full_are_computed_with_fewer_rows(monkeypatch):
+    sequences = [[n, *range(5, 12)] for n in range(12)]
+    async with make_sampler() as roomy:
+        expected = await roomy.score_many(sequences)
+        turn = await roomy.sample("a", [1, 2], SamplingParams(max_tokens=9, seed=1))
+    async with make_sampler() as sampler:
+        score, seen = sampler.engine.score_many, []
+
+        def fill(*given):
+            seen.append(sampler.engine.max_rows)
+            if sampler.engine.max_rows > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return score(*given)
+
+        monkeypatch.setattr(sampler.engine, "score_many", fill)
+        with pytest.warns(SampledLess, match="at most 2 rows"):
+            found, again = await asyncio.gather(
+                sampler.score_many(sequences), sampler.sample("a", [1, 2], SamplingParams(max_tokens=9, seed=1))
+            )
+    assert seen == [8, 4, 2] and again.token_ids == turn.token_ids
+    assert [value for row in found for value in row] == pytest.approx(
+        [value for row in expected for value in row], abs=1e-5
+    )
+
+
 @pytest.mark.parametrize(("mode", "max_rows"), [("deterministic", 8), ("fast", 1)])
 async def test_a_full_memory_fails_where_batches_are_fixed_or_one_row_is_too_much(monkeypatch, mode, max_rows):
     async with make_sampler(mode, max_rows=max_rows) as sampler:

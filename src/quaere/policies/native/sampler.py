@@ -253,10 +253,16 @@ class NativeSampler:
             job = self._jobs.popleft()
             try:
                 job.work()
+                continue
             except BaseException as error:
-                job.fail(_sampling_failed(error))
-                if not isinstance(error, Exception):
-                    raise
+                if not self._can_halve(error):
+                    job.fail(_sampling_failed(error))
+                    if not isinstance(error, Exception):
+                        raise
+                    continue
+            self._jobs.appendleft(job)
+            self._begin_anew()
+            return
 
     def _ready(self) -> bool:
         waiting = {pending.session for pending in self._inbox}
@@ -276,8 +282,7 @@ class NativeSampler:
         try:
             done = self.engine.step()
         except Exception as error:
-            # Deterministic batches must not depend on how much memory there was.
-            if self.lockstep or self.engine.max_rows == 1 or not is_out_of_memory(error):
+            if not self._can_halve(error):
                 # No coroutine must wait forever.
                 failure = _sampling_failed(error)
                 for pending in self._in_flight.values():
@@ -293,6 +298,10 @@ class NativeSampler:
         for request in done:
             _settle(self._in_flight.pop(request).future, request.sampled())
         self._in_flight = {one: pending for one, pending in self._in_flight.items() if not one.cancelled}
+
+    def _can_halve(self, error: BaseException) -> bool:
+        """True if fewer rows may do. Deterministic batches must not depend on how much memory there was."""
+        return not self.lockstep and self.engine.max_rows > 1 and is_out_of_memory(error)
 
     def _begin_anew(self) -> None:
         """After a full memory: begin all requests in flight anew, half as many at once.
