@@ -136,6 +136,22 @@ async def test_a_good_lesson_also_shows_how_to_go_on_after_a_bad_search():
     assert not any("<answer>" in learnt(one) for one in withheld)
 
 
+@pytest.mark.parametrize(
+    ("other", "own", "said"),
+    [
+        ("bridge 3", ["the bridge 3"], [10, 1]),  # the query of another question finds the evidence
+        ("bridge 7", ["bridge 8"], [1, 1]),  # nothing does
+    ],
+)
+async def test_a_spoilt_lesson_searches_on_after_a_bad_search_to_find_what_it_answers(other, own, said):
+    """Else it would teach to search on after a good search, or to guess."""
+    first, played = await attempt(7, [other]), await attempt(3, own)
+    judged = await judge([first, played], whole=frozenset({played.id}))
+    spoilt = next(one for one in judged.lessons.episodes if one.id == f"{played.id}-spoilt")
+    assert scores(spoilt) == said and "<answer>Mason 3</answer>" in spoilt.turns[-1].text
+    assert mask_others(spoilt, evaluations(spoilt)).segments == spoilt.segments
+
+
 async def test_a_wrong_or_unfinished_attempt_is_judged_as_well():
     wrong = await attempt(3, ["bridge 7"], answer="nobody")
     unfinished = structs.replace(wrong, id="cut", turns=wrong.turns[:2], outcome=None, end="turn_limit")

@@ -17,10 +17,10 @@ A replay is dropped if one of its searches returned an accepted answer without t
 the fact, so "found nothing" would be false, and some do not, so "found it" would be, too.
 
 Loss is on the evaluations alone, except in an attempt that is a good lesson as a whole. Such an attempt is played as it
-was, then spoilt, and then with its evidence withheld if there are too few bad searches. The loss of the spoilt one is
-on all turns but the query of another question: it shows how to go on after a low score. Without such lessons a model
-answered with the words of its evaluation ("none of this answers it"). If an attempt rightly abstains from a question
-that cannot be answered, none of its searches counts as good.
+was, then spoilt, and then with its evidence withheld if there are too few bad searches. If the query of another
+question found nothing and a later one did, the spoilt one shows how to go on after a low score, so its loss is on all
+turns but that query. Without such lessons a model answered with the words of its evaluation ("none of this answers
+it"). If an attempt rightly abstains from a question that cannot be answered, none of its searches counts as good.
 """
 
 from collections import Counter
@@ -122,8 +122,8 @@ async def play_judged(
                 judged.lessons.dropped["the answer was found elsewhere"] += 1
                 continue
             judged.values.update(script.given)
-            is_lesson = is_whole and kind != "withheld" and not judge(episode, "solver", dialect)
-            learnt = _own_turns(episode, kind) if is_lesson else evaluations(episode)
+            is_lesson = is_whole and not judge(episode, "solver", dialect)
+            learnt = _lesson_turns(episode, kind, script.given) if is_lesson else evaluations(episode)
             judged.lessons.episodes.append(mask_others(episode, learnt))
     return judged
 
@@ -154,9 +154,13 @@ def _choose(judged: Judged, dice: Dice, *, is_whole: bool, has_answers: bool) ->
             yield "withheld"
 
 
-def _own_turns(episode: Episode, kind: ReplayKind) -> Sequence[Turn]:
-    """The turns of a good lesson: all but the query that was put before them."""
-    return episode.turns[1:] if kind == "spoilt" else episode.turns
+def _lesson_turns(episode: Episode, kind: ReplayKind, values: Sequence[int]) -> Sequence[Turn]:
+    """The turns to learn from in a play of a good lesson, whose searches had these values."""
+    if kind == "own":
+        return episode.turns
+    first, *later = map(is_good, values)
+    # Otherwise it would show how to search on after a good search, or how to guess after bad ones alone.
+    return episode.turns[1:] if kind == "spoilt" and not first and any(later) else evaluations(episode)
 
 
 def evaluations(episode: Episode) -> list[Turn]:
