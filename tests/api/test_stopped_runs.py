@@ -226,6 +226,23 @@ def test_a_run_goes_on_without_the_files_of_questions_that_it_began_with(village
     assert "held_back: held.jsonl" in stored and "prompt_questions: prompts.jsonl" in stored
 
 
+def test_a_run_without_copies_may_be_told_where_its_questions_are_now(village_paths, tmp_path):
+    """Runs of earlier versions kept the path alone."""
+    index, model = map(str, village_paths)
+    was, now = tmp_path / "was here.jsonl", tmp_path / "is here.jsonl"
+    was.write_text('{"id": "h1", "question": "How old is Halm?", "gold_ids": ["Halm"]}\n', encoding="utf-8")
+    settings = {**SMALL, "proposer.held_back": str(was)}
+    options, recipe, run = ConfigOptions(model=model, index=index, settings=settings), find_recipe("drzero"), tmp_path / "r"
+    create_store(recipe, options.load(recipe), out=run, runs=None, writers=()).close()
+    (run / "held_back.jsonl").unlink()
+    was.rename(now)
+    with pytest.raises(BadInput, match="was here.jsonl"):
+        open_stopped(run, ConfigOptions())
+    found = open_stopped(run, ConfigOptions(settings={"proposer.held_back": str(now)}), force=True)
+    found.store.close()
+    assert found.plannable.proposer.held_back == str(now)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
 @pytest.mark.parametrize("then", ["stopped; the same command goes on", ""])
 async def test_a_run_that_is_interrupted_says_what_its_caller_says(stopped, error, then):

@@ -364,8 +364,10 @@ def read_stopped(
     if options.preset or options.file:
         raise BadInput("--resume uses the run's own config", hint="change single settings with --set K=V and --force")
     config = structs.replace(options, file=path / "config.yaml").load(found)
-    for setting in COPIES:
-        if find_source_of(config, setting) != find_source_of(before, setting):
+    for setting, file in COPIES.items():
+        was = find_source_of(before, setting)
+        # Runs of earlier versions have no copy of some questions, whose file may have moved.
+        if find_source_of(config, setting) != was and ((path / file).exists() or not was):
             raise BadInput(f"{setting} of a run cannot be changed", hint=f"start another run with {setting}")
     changes = _find_changes(settle_paths(before), config)
     _refuse_fixed(changes)
