@@ -231,12 +231,12 @@ def test_a_run_without_copies_may_be_told_where_its_questions_are_now(village_pa
     index, model = map(str, village_paths)
     was, now = tmp_path / "was here.jsonl", tmp_path / "is here.jsonl"
     was.write_text('{"id": "h1", "question": "How old is Halm?", "gold_ids": ["Halm"]}\n', encoding="utf-8")
-    settings = {**SMALL, "proposer.held_back": str(was)}
-    options, recipe, run = ConfigOptions(model=model, index=index, settings=settings), find_recipe("drzero"), tmp_path / "r"
+    options = ConfigOptions(model=model, index=index, settings={**SMALL, "proposer.held_back": str(was)})
+    recipe, run = find_recipe("drzero"), tmp_path / "run"
     create_store(recipe, options.load(recipe), out=run, runs=None, writers=()).close()
     (run / "held_back.jsonl").unlink()
     was.rename(now)
-    with pytest.raises(BadInput, match="was here.jsonl"):
+    with pytest.raises(BadInput, match="was here"):
         open_stopped(run, ConfigOptions())
     found = open_stopped(run, ConfigOptions(settings={"proposer.held_back": str(now)}), force=True)
     found.store.close()
