@@ -102,11 +102,11 @@ def plain_table(
     return table
 
 
-def command_line(line: str) -> Text:
-    """A dim line with a command to paste, which no narrow terminal breaks; print it with `crop=False`."""
+def command_line(line: str, style: str = "dim") -> Text:
+    """A line with a command to paste, which no narrow terminal breaks; print it with `crop=False`."""
     from rich.text import Text
 
-    return Text(printable(line), "dim", no_wrap=True, overflow="ignore")
+    return Text(printable(line), style, no_wrap=True, overflow="ignore")
 
 
 def cells(*values: str) -> list[Text]:
