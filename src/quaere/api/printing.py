@@ -134,7 +134,7 @@ def share_table(title: str, heading: str, shares: Mapping[str, Interval]) -> Tab
 
 def wide_console(num_columns: int) -> Console:
     """A console for tables: a file or pipe has no width of its own, and tables would be wrapped at 80 columns."""
-    from rich.console import Console
+    from quaere.api.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else num_columns)
 
