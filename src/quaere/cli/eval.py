@@ -149,7 +149,7 @@ class OutputOptions(options.JsonOption):
     items: Annotated[Path, "FILE.jsonl.gz"] | None = None
     compare: Annotated[tuple[Path, ...], "EVAL.json|ITEMS.jsonl.gz", options.Several] = ()
     seeds: Literal["independent", "paired"] | None = None
-    resume: Annotated[str, "RUN"] | None = None
+    resume: Annotated[str, "RUN", options.Named] | None = None
 
 
 def _run(args: argparse.Namespace) -> None:

@@ -81,7 +81,7 @@ class DeleteOptions(options.JsonOption, kw_only=True):
         yes: delete without asking
     """
 
-    names: Annotated[tuple[str, ...], "RUN", options.Several, options.Flag("names")]
+    names: Annotated[tuple[str, ...], "RUN", options.Named, options.Several, options.Flag("names")]
     checkpoints: bool = False
     yes: bool = False
 
