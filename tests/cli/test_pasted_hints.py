@@ -62,6 +62,19 @@ def test_a_folder_without_a_world_is_not_named_as_the_place_of_one(folder, capsy
     assert pasted(capsys.readouterr().err) == ["world", "--out", "my world"]
 
 
+def test_commands_among_other_lines_are_whole(folder, capsys):
+    (folder / "my \x1b[2J notes").mkdir()
+    assert main(["doctor", "--index", "my \x1b[2J notes"]) == 2
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert pasted(printed) == ["index", "my ␛[2J notes", "--out", "INDEX"]
+    with Run.create(folder / "my runs of today" / "first", "evolve"):
+        pass
+    assert main(["runs", "show", "my runs of today/first"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "take the model out with" in line]
+    assert pasted(lines[0]) == ["export", "my runs of today/first", "--merge", "--out", "DIR"]
+
+
 MADE = "my other runs/it's-1"
 ASKED = ["runs show it's-1", "runs show it's-1 --episodes", "runs show it's-1 --chart"]
 ASKED += ["runs show it's-1 --metrics nosuch", "runs show nosuch"]

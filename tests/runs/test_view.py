@@ -186,11 +186,13 @@ def test_an_id_in_the_list_is_never_broken(
 
 def test_settings_and_what_else_there_is_to_see(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"limits": {"max_turns": 8, "seed": None}, "questions": None, "plain": True, "topics": ["a", "b"]}
+    settings["facts"] = []
     with Run.create(root / "eval-1", "eval", settings) as run:
         run.log_metrics(0, {"answer/f1": 0.5})
     call("show", "eval-1")
     text = capsys.readouterr().out
     assert "  limits: max_turns 8\n  plain: yes\n  topics: a, b\n" in text and "None" not in text
+    assert "facts" not in text
     assert "--candidates" not in text and "reward/*" not in text
     assert f"  quaere runs show {root / 'eval-1'} --metrics '*'\n" in text
 

@@ -49,7 +49,7 @@ def describe_settings(settings: Mapping[str, Any]) -> list[str]:
 
     describe_settings({"limits": {"topk": 3}, "seed": None, "plain": True}) == ["limits: topk 3", "plain: yes"]
     """
-    return [f"{name}: {_in_words(value)}" for name, value in settings.items() if value is not None]
+    return [f"{name}: {_in_words(value)}" for name, value in settings.items() if value not in (None, [])]
 
 
 def _in_words(value: Any) -> str:

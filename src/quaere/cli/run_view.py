@@ -106,7 +106,7 @@ def render_state(state: RunState, step: int = 0, then: str = "") -> list[Text]:
     """State and next command: "  stopped after step 12; go on with: quaere evolve --resume runs/notes"."""
     lines = [Text(printable(f"  {describe_state(state, step)}"), "red" if state.name == "failed" else "green")]
     how = "take the model out with" if state.name == "done" else "go on with"
-    return [*lines, Text(printable(f"  {how}: {then}"), "dim")] if then else lines
+    return [*lines, command_line(f"  {how}: {then}")] if then else lines
 
 
 def render_training(summary: TrainingSummary, show: str) -> Group:
