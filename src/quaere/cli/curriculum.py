@@ -329,7 +329,13 @@ def _open(args: argparse.Namespace) -> Run:
         raise BadInput(f"--limit and --offset are for the list, not for {args.action}", hint="leave them out")
     if args.action not in (None, "export", "quality") and any(getattr(args, name) is not None for name in _FILTERS):
         raise BadInput(f"filters are for the list, export and quality: {args.action} is given an ID or a FILE")
-    return Run.open(options.named_run(args, args.name))
+    try:
+        return Run.open(options.named_run(args, args.name))
+    except BadInput:
+        if not Path(args.name).is_file():
+            raise
+        hint = f"quaere curriculum {shlex.quote(args.name)} quality --index DIR"
+        raise BadInput(f"{args.name} is a file, of which only the quality is shown", hint=hint) from None
 
 
 def _select(args: argparse.Namespace, run: Run) -> list[Item]:
