@@ -243,6 +243,13 @@ def test_other_arguments_and_other_folders_are_refused(told, place, tmp_path):
         quaere.learn(corpus, **{**given, "out": tmp_path})
 
 
+def test_an_index_among_documents_is_refused(place, tmp_path):
+    corpus, given = place
+    quaere.Index.build(corpus, tmp_path / "index")
+    with pytest.raises(quaere.BadInput, match="index is an index, and documents are needed here"):
+        quaere.learn([tmp_path / "index", corpus], **{**given, "out": tmp_path / "out"})
+
+
 def test_documents_that_are_too_few(place, tmp_path):
     (tmp_path / "docs").mkdir()
     given = {**place[1], "out": tmp_path / "out"}

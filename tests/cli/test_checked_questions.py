@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from documented_json import check_printed
 from quaere.api import checked_questions
 from quaere.cli.main import main
 from quaere.cli.questions import next_commands
@@ -111,11 +112,14 @@ def test_a_share_of_the_questions_is_not_answered_by_the_documents(monkeypatch, 
     assert said.splitlines()[-2].startswith("quaere warmup search-r1 --style brief --abstention 0.5 --model reader ")
 
 
-def test_counts_as_json(monkeypatch, index, capsys):
+def test_counts_as_json(monkeypatch, index, tmp_path, capsys):
     run(monkeypatch, index, "--json")
     counted = json.loads(capsys.readouterr().out)
     assert (counted["questions"], counted["kinds"], counted["searches"]) == (1, {"single": 1}, {"1": 1})
     assert (counted["drafts"], counted["dropped"]) == (1, {})
+    open_questions = ["questions", "--index", str(index), "--num", "1", "--out", str(tmp_path / "open.jsonl"), "--json"]
+    assert main(open_questions) == 0
+    check_printed("questions", counted, json.loads(capsys.readouterr().out))
 
 
 def test_what_was_dropped_is_written_where_it_is_asked_for(monkeypatch, index_of_two, tmp_path, capsys):

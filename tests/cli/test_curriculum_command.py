@@ -380,6 +380,8 @@ def test_quality_of_a_file_needs_its_documents(made, folder, capsys):
     ]
     (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = ["curriculum", "mine.jsonl", "quality"]
+    assert main(asked[:2]) == 2  # a list is of a run
+    assert f"try: quaere {' '.join(asked)} --index DIR" in capsys.readouterr().err
     assert main([*asked, "--index", str(made / "index"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["num"], told["num_proven"], told["share"]["mean"]) == (2, 1, 0.5)

@@ -5,6 +5,7 @@ import json
 import pytest
 from msgspec import structs
 
+from documented_json import check_printed
 from learned import learned as make_learned
 from learning_runs import SMALL, let_write, make_place, write_pages
 from quaere.api.learned import Update
@@ -55,6 +56,7 @@ def test_json_has_notes_and_the_result(words, capsys):
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {line["event"] for line in lines[:-1]} == {"note"}
     assert lines[-1]["event"] == "done" and lines[-1]["agent"] == f"{folder}/out/agent" and lines[-1]["is_trained"]
+    check_printed("learn", *lines)
 
 
 def test_a_dry_run_shows_the_plan_and_questions_and_keeps_nothing(words, tmp_path, monkeypatch, capsys):
@@ -68,6 +70,7 @@ def test_a_dry_run_shows_the_plan_and_questions_and_keeps_nothing(words, tmp_pat
     assert "20 questions, as they would be practised on:" in said and said.count("Who built ") == 20
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"plan", "questions"}
     assert found["plan"]["steps"] == 2 and len(found["questions"]) == 20
     assert not (tmp_path / "other").exists()
 

@@ -54,9 +54,29 @@ def test_several_servers_are_searched_together_but_not_several_indexes(capsys):
 def test_a_question_without_quotes_is_told_of_them(capsys):
     said = [
         "quaere: unrecognized arguments: do I back up",
-        "  try: put a question of several words in quotes, or: quaere --help",
+        "  try: put a question of several words in quotes, or: quaere ask --help",
     ]
     assert refused(["ask", "How", "do", "I", "back", "up", "--index", "I"], capsys) == said
+
+
+@pytest.mark.parametrize(
+    ("words", "left", "command"),
+    [(["doctor", "x"], "x", "doctor"), (["runs", "list", "a", "b"], "a b", "runs list")],
+)
+def test_words_too_many_are_told_of_quotes_only_where_there_is_a_question(words, left, command, capsys):
+    assert refused(words, capsys) == [f"quaere: unrecognized arguments: {left}", f"  try: quaere {command} --help"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "command"),
+    [
+        (["--json", "ask", "Who?"], "--json is an option of what follows: put it after COMMAND", "quaere"),
+        (["runs", "--runs", "R", "list"], "--runs is an option of what follows: put it after ACTION", "quaere runs"),
+        (["ask", "--no-ff?"], "there is no option --no-ff?", "quaere ask"),
+    ],
+)
+def test_an_option_at_the_wrong_place(words, said, command, capsys):
+    assert refused(words, capsys) == [f"quaere: {said}", f"  try: {command} --help"]
 
 
 @pytest.mark.parametrize("words", [["search", ""], ["search", "Halm", " "], ["ask", ""], ["report", " "]])

@@ -5,6 +5,8 @@ import shlex
 import pytest
 
 from quaere.cli.main import main
+from quaere.records import Candidate, Episode, Question, SolveTask
+from quaere.runs import Run
 
 
 @pytest.fixture
@@ -58,3 +60,39 @@ def test_a_folder_without_a_world_is_not_named_as_the_place_of_one(folder, capsy
     assert "try: quaere world --out WORLD\n" in capsys.readouterr().err
     assert main(["questions", "--world", "my world", "--out", "q.jsonl"]) == 2
     assert pasted(capsys.readouterr().err) == ["world", "--out", "my world"]
+
+
+def test_commands_among_other_lines_are_whole(folder, capsys):
+    (folder / "my \x1b[2J notes").mkdir()
+    assert main(["doctor", "--index", "my \x1b[2J notes"]) == 2
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert pasted(printed) == ["index", "my ␛[2J notes", "--out", "INDEX"]
+    with Run.create(folder / "my runs of today" / "first", "evolve"):
+        pass
+    assert main(["runs", "show", "my runs of today/first"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "take the model out with" in line]
+    assert pasted(lines[0]) == ["export", "my runs of today/first", "--merge", "--out", "DIR"]
+
+
+MADE = "my other runs/it's-1"
+ASKED = ["runs show it's-1", "runs show it's-1 --episodes", "runs show it's-1 --chart"]
+ASKED += ["runs show it's-1 --metrics nosuch", "runs show nosuch"]
+ASKED += ["curriculum it's-1", "curriculum it's-1 show nosuch", "curriculum it's-1 clear nosuch"]
+ASKED += ["export nosuch --out DIR", "view nosuch", "curriculum it's-1 show q-1"]
+
+
+@pytest.mark.parametrize("line", ASKED)
+def test_commands_about_runs_of_another_folder_name_it(folder, capsys, line):
+    """Also in a narrow terminal, and whether they are printed after a result or as the hint of an error."""
+    with Run.create(folder / MADE, "evolve") as run:
+        run.log_metrics(1, {"reward/mean": 0.5})
+        task = SolveTask(Question("e-1", "Who built it?"))
+        run.add_episode(Episode("e-1", task, "tags", "tiny", 7, (), (), None, "turn_limit"))
+        run.add_candidates([Candidate("q-1", 1, 0, "e-1", "halm", 1, "Who built it?", "Venn", 1, 2)])
+    code = main([*line.split(), "--runs", "my other runs"])
+    captured = capsys.readouterr()
+    words = pasted(captured.err if code else captured.out)
+    assert MADE in words or words == ["runs", "list", "--runs", "my other runs"]
+    stand_ins = {"EPISODE": "e-1", "ID": "q-1"}
+    assert main([stand_ins.get(word, word) for word in words]) == 0

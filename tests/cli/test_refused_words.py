@@ -71,7 +71,12 @@ def test_a_name_that_is_too_long_is_said_in_a_line(place, capsys, words):
         (["serve-search", "--index", "made", "--allow-origin", "https://[a.example"], "is not an origin"),
         (["search", "x", "--index", "dangling"], "dangling does not exist"),
         (["serve-search", "--index", "http://127.0.0.1:1"], "is the URL of a server"),
-        (["doctor", "--index", ""], "these checks failed: index"),
+        (["doctor", "--index", ""], "the name is empty"),
+        (["search", "x", "--index", ""], "the name is empty"),
+        (["runs", "list", "--runs", ""], "the name is empty"),
+        (["runs", "show", ""], "the name is empty"),
+        (["view", "", "--export", "b"], "the name is empty"),
+        (["evolve", "--resume", ""], "the name is empty"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(place, capsys, words, said):

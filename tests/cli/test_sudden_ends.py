@@ -13,6 +13,7 @@ import faulthandler, os, sys
 from quaere.cli import doctor
 from quaere.cli.options import command
 from quaere.cli.main import main
+from quaere.cli.terminal import open_console
 
 def crash(args):
     faulthandler._sigsegv()
@@ -22,6 +23,10 @@ def lose_server(args):
 
 def print_once(args):
     print("one line")
+
+def print_table_for_ever(args):
+    while True:
+        open_console(os.environ["STREAM"] == "stderr").print("a line of many")
 
 def print_for_ever(args):
     while True:
@@ -39,8 +44,9 @@ def run(doing, *, stderr=subprocess.PIPE, **options):
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_reader_that_leaves_ends_the_command_in_peace(stream):
-    command = run("print_for_ever", stdout=subprocess.PIPE, stream=stream)
+@pytest.mark.parametrize("doing", ["print_for_ever", "print_table_for_ever"])
+def test_a_reader_that_leaves_ends_the_command_in_peace(doing, stream):
+    command = run(doing, stdout=subprocess.PIPE, stream=stream)
     with command, getattr(command, stream) as lines:
         assert lines.readline() == "a line of many\n"
         lines.close()

@@ -1,6 +1,7 @@
 """On a terminal each part of a line has its own style: a faint label leaves an answer or a quotation as it is."""
 
 from io import StringIO
+from pathlib import Path
 
 from msgspec import structs
 from rich.console import Console
@@ -77,7 +78,7 @@ def test_a_candidate_with_its_span():
     evidence = Evidence("halm", 6, 22, SENTENCE)
     candidate = Candidate("a", 1, 0, "", "halm", 2, "Who built Halm?", "Venn", 2, 5, evidence=evidence)
     item = Item(candidate, evidence_state="verbatim")
-    shown = styled(render_item(item, {}, f"Once. {SENTENCE} Twice.", "", "run"))
+    shown = styled(render_item(item, {}, f"Once. {SENTENCE} Twice.", "", Path("run")))
     assert f"{FAINT}answer: {END}{ANSWER}Venn{END}" in shown
     assert f"{FAINT}evidence: {END}halm 6-22, {GREEN}verbatim{END}" in shown
     assert f"{FAINT}Once. {END}{MARKED}»{SENTENCE}«{END}{FAINT} Twice.{END}" in shown

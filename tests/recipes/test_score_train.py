@@ -113,10 +113,11 @@ def test_every_kind_of_episode_is_shown_with_what_it_was_about_and_what_it_earne
 @pytest.mark.parametrize("role", [(), ("--role", "actor")])
 def test_an_actor_is_not_evaluated_by_answers(smoke, tmp_path, capsys, role):
     (tmp_path / "asked.jsonl").write_text('{"question": "Where?", "answers": ["There"]}\n')
-    asked = ["eval", "--run", str(smoke), *role, "--questions", str(tmp_path / "asked.jsonl"), "--closed-book"]
-    assert main(asked) == 2
+    asked = ["eval", "--run", smoke.name, *role, "--questions", str(tmp_path / "asked.jsonl"), "--closed-book"]
+    assert main([*asked, "--runs", str(smoke.parent)]) == 2
     said = capsys.readouterr().err
-    assert "was trained to write reports, and `eval` scores short answers only" in said and "--merge --out DIR" in said
+    assert "was trained to write reports, and `eval` scores short answers only" in said
+    assert f"quaere export {smoke} --merge --out DIR" in said
 
 
 def test_what_is_kept_with_every_episode(smoke):

@@ -475,7 +475,7 @@ def test_runs_are_listed_and_found(tmp_path: Path, make_episode: MakeEpisode, mo
     assert find_run(Path("elsewhere"), str(tmp_path / "ask-1")) == tmp_path / "ask-1"
     with pytest.raises(BadInput, match=r"^no run ask-l in ") as caught:
         find_run(tmp_path, "ask-l")
-    assert caught.value.hint == "did you mean ask-1? see: quaere runs list"
+    assert caught.value.hint == f"did you mean ask-1? see: quaere runs list --runs {tmp_path}"
     with pytest.raises(BadInput, match=r"^no run notes/other(?! in)"):
         find_run(tmp_path, "notes/other")
     (tmp_path / "ask-1").rename(tmp_path / "notes" / "run")  # as `quaere learn` has it

@@ -101,10 +101,10 @@ def test_show_a_training_run(run: Run, capsys: pytest.CaptureFixture[str]) -> No
         "",
         "checkpoints: step-000005",
         "8 episodes, 8 answered; 6 metrics",
-        "  quaere runs show evolve-1 EPISODE",
-        "  quaere runs show evolve-1 --episodes [STEP]",
-        "  quaere runs show evolve-1 --metrics 'reward/*'",
-        "  quaere runs show evolve-1 --candidates",
+        f"  quaere runs show {run.path} EPISODE",
+        f"  quaere runs show {run.path} --episodes [STEP]",
+        f"  quaere runs show {run.path} --metrics 'reward/*'",
+        f"  quaere runs show {run.path} --candidates",
     ]
 
 
@@ -196,7 +196,7 @@ def test_a_run_that_has_only_begun_is_shown(
     call("show", str(tmp_path / "r"))
     text = capsys.readouterr().out
     assert "checkpoints: none\n0 episodes, 0 answered; 0 metrics\n" in text
-    assert f"quaere runs show {tmp_path / 'r'} EPISODE" in text  # as it was named, which is how it is found again
+    assert f"quaere runs show {tmp_path / 'r'} EPISODE" in text
 
 
 def test_many_events_show_the_newest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,7 +254,7 @@ def test_candidates(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
 def test_episodes_of_a_training_run(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     call("show", "evolve-1", "--episodes")
     text = capsys.readouterr().out
-    assert "8 episodes, 8 answered; quaere runs show evolve-1 EPISODE" in text
+    assert f"8 episodes, 8 answered; quaere runs show {run.path} EPISODE" in text
     call("show", "evolve-1", "--episodes", "4", "--json")
     (row,) = json.loads(capsys.readouterr().out)["episodes"]
     assert (row["id"], row["step"], row["phase"]) == ("e4", 4, "solver")

@@ -186,20 +186,22 @@ def test_an_id_in_the_list_is_never_broken(
 
 def test_settings_and_what_else_there_is_to_see(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"limits": {"max_turns": 8, "seed": None}, "questions": None, "plain": True, "topics": ["a", "b"]}
+    settings["facts"] = []
     with Run.create(root / "eval-1", "eval", settings) as run:
         run.log_metrics(0, {"answer/f1": 0.5})
     call("show", "eval-1")
     text = capsys.readouterr().out
     assert "  limits: max_turns 8\n  plain: yes\n  topics: a, b\n" in text and "None" not in text
+    assert "facts" not in text
     assert "--candidates" not in text and "reward/*" not in text
-    assert "  quaere runs show eval-1 --metrics '*'\n" in text
+    assert f"  quaere runs show {root / 'eval-1'} --metrics '*'\n" in text
 
 
 def test_show_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call("show", "ask-1")
     text = capsys.readouterr().out
     assert "  model: tiny\n" in text
-    assert "2 episodes, 1 answered; quaere runs show ask-1 EPISODE" in text
+    assert f"2 episodes, 1 answered; quaere runs show {root / 'ask-1'} EPISODE" in text
     assert "turn_limit" in text
     call("show", str(root / "ask-1"), "--json")
     shown = json.loads(capsys.readouterr().out)

@@ -176,6 +176,15 @@ def test_a_corpus_inside_the_index_it_would_replace_is_refused(index):
         build_index(index.path / "notes.txt", index.path, force=True)
 
 
+@pytest.mark.parametrize("with_documents", [False, True])
+def test_an_index_is_not_read_as_documents(index, folder, tmp_path, with_documents):
+    """What was meant is said: its documents, or a search."""
+    with pytest.raises(BadInput, match=r"index is an index, and documents are needed here") as caught:
+        build_index([index.path, *[folder] * with_documents], tmp_path / "other")
+    search = f'quaere search "..." --index {index.path}'
+    assert caught.value.hint == f"name its documents: {folder}; or search it: {search}"
+
+
 def test_a_failed_build_leaves_nothing_behind(folder, tmp_path):
     (folder / "z.jsonl").write_text("{broken")
     before = names_in(tmp_path)

@@ -52,6 +52,16 @@ def test_several_sources_are_one_corpus(tmp_path, tree):
     assert found == ids(sources[::-1])[0]
 
 
+def test_if_nothing_is_left_the_patterns_are_named(tree):
+    with pytest.raises(BadInput, match=r"in \S+docs \(4 left out by --include and --exclude\)") as caught:
+        ids(tree, include=["*.mdd"], exclude=["deep/"])
+    assert caught.value.hint == "--include '*.md'"
+    write(tree, _gitignore="*\n")
+    with pytest.raises(BadInput, match=r"in \S+docs \(3 left out by a \.gitignore\)") as caught:
+        ids(tree)
+    assert caught.value.hint == "--no-gitignore"
+
+
 def test_a_file_that_two_sources_hold_is_read_once(tree):
     found, report = ids([tree, tree / "drafts", tree / "a.md"])
     assert found == ["a.md", "b.txt", "drafts/c.md", "drafts/deep/d.csv"]

@@ -20,6 +20,7 @@ from quaere.evaluation.qa.repeatable import find_repeatable
 from quaere.evaluation.qa.scores import AnsweringScore, QuestionScore, evaluate, score_episode
 from quaere.records import Episode, Question, SolveTask, Turn
 from quaere.runs import Run
+from quaere.runs.directory import list_command
 from quaere.runs.rows import PLACE
 
 _FREE = {"name", "max_rows"}  # may differ: neither changes what is asked, and fewer rows may be why it is run again
@@ -112,7 +113,7 @@ def open_stored(path: Path, settings: Mapping[str, Any], *, hint: str = "run it 
     stored = Run.open(path, write=True)
     try:
         if stored.info.kind != "eval":
-            raise BadInput(f"{path} is no evaluation, but of kind {stored.info.kind}", hint="quaere runs list")
+            raise BadInput(f"{path} is no evaluation, but of kind {stored.info.kind}", hint=list_command(path.parent))
         now, before = msgspec.json.decode(msgspec.json.encode(settings)), stored.info.settings
         checked = [name for name in now if name not in _FREE and (name in before or name not in _LATER)]
         if said := say_changes(before, {name: now[name] for name in checked}):

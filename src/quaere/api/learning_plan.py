@@ -31,7 +31,7 @@ from quaere.errors import BadInput
 from quaere.policies.tinker import HOSTED
 from quaere.recipes.registry import LEARNED, Recipe, find_recipe
 from quaere.search.corpus import CorpusReader
-from quaere.search.index import is_index, open_index
+from quaere.search.index import is_index, open_index, refuse_indexes
 from quaere.setting_types import refuse_unknown
 from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings
 
@@ -358,6 +358,7 @@ def _check_files(asked: Asked) -> None:
     if len(sources) == 1 and is_index(sources[0]):
         open_index(sources[0], check_sources=False)
     else:
+        refuse_indexes(sources)
         next(iter(CorpusReader(sources)), None)  # looks for a first document
     if asked.questions:
         read_checked(Path(asked.questions))

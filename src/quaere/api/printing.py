@@ -49,7 +49,7 @@ def describe_settings(settings: Mapping[str, Any]) -> list[str]:
 
     describe_settings({"limits": {"topk": 3}, "seed": None, "plain": True}) == ["limits: topk 3", "plain: yes"]
     """
-    return [f"{name}: {_in_words(value)}" for name, value in settings.items() if value is not None]
+    return [f"{name}: {_in_words(value)}" for name, value in settings.items() if value not in (None, [])]
 
 
 def _in_words(value: Any) -> str:
@@ -102,11 +102,11 @@ def plain_table(
     return table
 
 
-def command_line(line: str) -> Text:
-    """A dim line with a command to paste, which no narrow terminal breaks; print it with `crop=False`."""
+def command_line(line: str, style: str = "dim") -> Text:
+    """A line with a command to paste, which no narrow terminal breaks; print it with `crop=False`."""
     from rich.text import Text
 
-    return Text(printable(line), "dim", no_wrap=True, overflow="ignore")
+    return Text(printable(line), style, no_wrap=True, overflow="ignore")
 
 
 def cells(*values: str) -> list[Text]:
@@ -134,7 +134,7 @@ def share_table(title: str, heading: str, shares: Mapping[str, Interval]) -> Tab
 
 def wide_console(num_columns: int) -> Console:
     """A console for tables: a file or pipe has no width of its own, and tables would be wrapped at 80 columns."""
-    from rich.console import Console
+    from quaere.api.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else num_columns)
 

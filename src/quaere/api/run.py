@@ -16,9 +16,9 @@ from quaere.api.background import Closing
 from quaere.api.search_function import SearchFunction
 from quaere.errors import BadInput, IndexMissing
 from quaere.runs.config_yaml import parse_yaml
-from quaere.runs.directory import DATABASE, connect
+from quaere.runs.directory import DATABASE, connect, runs_root
 from quaere.runs.reader import RunReader
-from quaere.runs.summaries import find_run, runs_root
+from quaere.runs.summaries import find_run
 from quaere.search.index import Index, open_index
 from quaere.training.progress import StepReport
 

@@ -199,12 +199,12 @@ def _list(args: argparse.Namespace) -> None:
             print(as_json(item_files.item_rows(page, run.info.id)))
             return
         num_lost = len(run.verdicts().keys() - {item.candidate.id for item in read_items(run)})
-    open_console().print(render_items(page, found, args.offset, args.name, said, num_lost), crop=False)
+    open_console().print(render_items(page, found, args.offset, run.path, said, num_lost), crop=False)
 
 
 def _show(args: argparse.Namespace) -> None:
     with _open(args) as run:
-        (item,), index, said = _check_evidence(run, args, [find_item(read_items(run), args.id, args.name)])
+        (item,), index, said = _check_evidence(run, args, [find_item(read_items(run), args.id, run.path)])
         rows = [row for row in run.index() if row.id == item.candidate.episode_id]
     paid = rows[0].metrics if rows else {}
     evidence = item.candidate.evidence
@@ -214,7 +214,7 @@ def _show(args: argparse.Namespace) -> None:
         beyond = {"problem": item.problem, "outdated": item.outdated, "episode_metrics": paid, "documents": said}
         print(as_json({**row, **beyond}))
         return
-    open_console().print(render_item(item, paid, document, said, args.name), crop=False)
+    open_console().print(render_item(item, paid, document, said, run.path), crop=False)
 
 
 def _judge(args: argparse.Namespace) -> None:
@@ -222,7 +222,7 @@ def _judge(args: argparse.Namespace) -> None:
     with _open(args) as run:
         items = read_items(run)
     kind: Any = _KINDS[args.action]
-    verdicts = [judge(find_item(items, id, args.name).candidate, kind, args.note) for id in dict.fromkeys(args.ids)]
+    verdicts = [judge(find_item(items, id, run.path).candidate, kind, args.note) for id in dict.fromkeys(args.ids)]
     give_verdicts(run.path, verdicts)
     _tell({kind: len(verdicts)}, args)
 
@@ -233,7 +233,8 @@ def _clear(args: argparse.Namespace) -> None:
         known = run.verdicts()
     for id in args.ids:
         if id not in known:
-            raise BadInput(f"there is no verdict on {id} to remove", hint=f"quaere curriculum {shlex.quote(args.name)}")
+            hint = f"quaere curriculum {shlex.quote(str(run.path))}"
+            raise BadInput(f"there is no verdict on {id} to remove", hint=hint)
     give_verdicts(run.path, [], clear=args.ids)
     _tell({"cleared": len(set(args.ids))}, args)
 
@@ -261,7 +262,7 @@ def _import(args: argparse.Namespace) -> None:
     """Set the verdicts of the candidates in a file to what the file says; an empty verdict removes one."""
     with _open(args) as run:
         rows, items = item_files.read_verdict_rows(args.file), read_items(run)
-        verdicts, clear, counts = item_files.plan_import(rows, items, str(args.file), args.name)
+        verdicts, clear, counts = item_files.plan_import(rows, items, str(args.file), run.path)
     give_verdicts(run.path, verdicts, clear=clear)
     _tell(counts, args)
 
@@ -328,7 +329,13 @@ def _open(args: argparse.Namespace) -> Run:
         raise BadInput(f"--limit and --offset are for the list, not for {args.action}", hint="leave them out")
     if args.action not in (None, "export", "quality") and any(getattr(args, name) is not None for name in _FILTERS):
         raise BadInput(f"filters are for the list, export and quality: {args.action} is given an ID or a FILE")
-    return Run.open(options.named_run(args, args.name))
+    try:
+        return Run.open(options.named_run(args, args.name))
+    except BadInput:
+        if not Path(args.name).is_file():
+            raise
+        hint = f"quaere curriculum {shlex.quote(args.name)} quality --index DIR"
+        raise BadInput(f"{args.name} is a file, of which only the quality is shown", hint=hint) from None
 
 
 def _select(args: argparse.Namespace, run: Run) -> list[Item]:

@@ -1,12 +1,13 @@
 """Renders candidates for the terminal. Pure functions: items in, rich renderables out.
 
-Console().print(render_item(item, {"format/total": 0.5}, document_text, "", "evolve-1"))
+Console().print(render_item(item, {"format/total": 0.5}, document_text, "", Path("runs/evolve-1")))
 
 Questions, spans and notes are untrusted text: `episode_view` says why all of them pass through `printable` and `Text`.
 """
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -25,9 +26,12 @@ _VERDICT_STYLES = {"accepted": "green", "rejected": "red", "flagged": "yellow"}
 
 
 def render_items(
-    page: Sequence[Item], found: Sequence[Item], offset: int, name: str, said: str, num_lost: int
+    page: Sequence[Item], found: Sequence[Item], offset: int, path: Path, said: str, num_lost: int
 ) -> Group:
-    """A page of the list and its totals. `num_lost` is the number of verdicts on candidates that no longer exist."""
+    """A page of the list of the run at `path`, and its totals.
+
+    `num_lost` is the number of verdicts on candidates that no longer exist.
+    """
     with_value = any(item.candidate.support for item in page)
     with_evidence = any(item.candidate.evidence for item in page)
     extra = ("V",) * with_value + ("evidence",) * with_evidence
@@ -47,17 +51,18 @@ def render_items(
     lines = [Text(_count_line(page, found, offset), "dim")]
     num_wrong = sum(item.evidence_state == "mismatch" for item in page)
     num_outdated = sum(item.outdated is not None for item in found) + num_lost
-    wrong = f"{num_wrong} with evidence that is not in its document: quaere curriculum RUN show ID"
+    show = f"quaere curriculum {shlex.quote(str(path))} show ID"
+    wrong = f"{num_wrong} with evidence that is not in its document: {show}"
     outdated = f"{count(num_outdated, 'verdict')} on questions that were written anew since: not honoured"
-    lines += [Text(wrong, "red")] if num_wrong else []
+    lines += [command_line(wrong, "red")] if num_wrong else []
     lines += [Text(outdated, "yellow")] if num_outdated else []
     lines += [Text(printable(said), "yellow")] if said else []
-    lines.append(command_line(f"  quaere curriculum {shlex.quote(name)} show ID"))
+    lines.append(command_line(f"  {show}"))
     return Group(*([table] if page else []), *lines)
 
 
-def render_item(item: Item, paid: Mapping[str, float], document: str, said: str, name: str) -> Group:
-    """A candidate in full. `paid` are its episode's metrics; `document` is the text its evidence is in."""
+def render_item(item: Item, paid: Mapping[str, float], document: str, said: str, path: Path) -> Group:
+    """A candidate of the run at `path`. `paid` are its episode's metrics; `document` is the text its evidence is in."""
     candidate = item.candidate
     iteration = "every iteration" if candidate.iteration == EVERY_ITERATION else f"iteration {candidate.iteration}"
     written = f"iteration {candidate.iteration}, step {candidate.step}, {count(candidate.hops, 'hop')}"
@@ -81,7 +86,7 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
     for label, numbers in (("scores", candidate.scores), ("paid", paid)):
         if numbers:
             parts.append(labelled(label, ", ".join(f"{key} {value:.4g}" for key, value in numbers.items()), ""))
-    shown = f"  quaere runs show {shlex.quote(name)} {candidate.episode_id}"
+    shown = f"  quaere runs show {shlex.quote(str(path))} {candidate.episode_id}"
     more = [command_line(shown)] if candidate.episode_id else []
     return Group(*parts, *_decision_lines(item), *more)
 

@@ -20,9 +20,9 @@ from msgspec import Struct
 from rich.text import Text
 
 from quaere.api.machine import read_memory
-from quaere.api.printing import count
+from quaere.api.printing import command_line, count
 from quaere.cli.options import FolderName, JsonOption, command
-from quaere.cli.terminal import open_console
+from quaere.cli.terminal import open_console, printable
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
 from quaere.policies.catalogue import CATALOGUE, find_pulled, models_directory
 
@@ -184,6 +184,6 @@ def _print(checks: Sequence[Check]) -> None:
     marks = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "bold red")}
     console = open_console()
     for check in checks:
-        console.print(Text.assemble(marks[check.status], f" {check.name:<10} {check.detail}"))
+        console.print(Text.assemble(marks[check.status], printable(f" {check.name:<10} {check.detail}")))
         if check.hint:
-            console.print(Text(f"                try: {check.hint}", "dim"))
+            console.print(command_line(f"                try: {check.hint}"), soft_wrap=True)

@@ -149,7 +149,7 @@ class OutputOptions(options.JsonOption):
     items: Annotated[Path, "FILE.jsonl.gz"] | None = None
     compare: Annotated[tuple[Path, ...], "EVAL.json|ITEMS.jsonl.gz", options.Several] = ()
     seeds: Literal["independent", "paired"] | None = None
-    resume: Annotated[str, "RUN"] | None = None
+    resume: Annotated[str, "RUN", options.Named] | None = None
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -269,7 +269,8 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
 
     weights, _ = use_role(partial(options.find_weights, args, args.run_name), lambda weights: None)
     if weights.role == "actor":
-        hint = f"quaere export {args.run_name} --merge --out DIR, then quaere report --model DIR and quaere grade"
+        run = shlex.quote(str(options.named_run(args, args.run_name)))
+        hint = f"quaere export {run} --merge --out DIR, then quaere report --model DIR and quaere grade"
         raise BadInput(f"{args.run_name} was trained to write reports, and `eval` scores short answers only", hint=hint)
     return weights
 

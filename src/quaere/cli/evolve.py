@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from quaere.api.evolution import ConfigOptions, create_store, expect_time, open_stopped, read_stopped, train_to_end
-from quaere.cli.options import Flag, JsonOption, Repeated, RunsFolder, command, named_run, read_options
+from quaere.cli.options import Flag, JsonOption, Named, Repeated, RunsFolder, command, named_run, read_options
 from quaere.cli.progress_view import open_reporter
 from quaere.cli.terminal import interruptible
 from quaere.dialects.registry import SOLVER_DIALECTS
@@ -43,8 +43,8 @@ class EvolveOptions(JsonOption):
     solver_dialect: Annotated[str, Flag(choices=SOLVER_DIALECTS)] | None = None
     config: File | None = None
     assignments: Annotated[tuple[str, ...], "K=V", Repeated, Flag("--set")] = ()
-    out: Annotated[str, "RUN"] | None = None
-    resume: Annotated[str, "RUN"] | None = None
+    out: Annotated[str, "RUN", Named] | None = None
+    resume: Annotated[str, "RUN", Named] | None = None
     force: bool = False
     print_config: bool = False
     dry_run: bool = False

@@ -35,7 +35,7 @@ class GradeOptions(Struct):
         facts: questions that `quaere questions --world` wrote: also measure how many known facts are stated and proven
     """
 
-    inputs: Annotated[tuple[str, ...], "RUN|FILE", options.Flag("inputs", nargs="*")]
+    inputs: Annotated[tuple[str, ...], "RUN|FILE", options.Named, options.Flag("inputs", nargs="*")]
     limit: PositiveCount | None = None
     facts: File | None = None
 

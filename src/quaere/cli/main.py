@@ -166,6 +166,7 @@ if __name__ == "__main__":
 
 
 _SHORT_OPTION = re.compile(r"-(?!h)[^\W\d_]\S*")  # -h is the only one there is
+_MEANT = ": did you mean "  # in an error that suggests a name, which needs no hint
 _MAX_SHOWN = 40  # characters of a mistyped name that an error shows
 
 
@@ -177,18 +178,33 @@ class Parser(argparse.ArgumentParser):
     """
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
-        """As argparse, but checks option names first: argparse would report missing options before mistyped ones."""
+        """As argparse, but checks option names first: argparse would report missing options before mistyped ones.
+
+        What is left over is refused here, by the parser of the command, whose help is the hint then.
+        """
         words = sys.argv[1:] if args is None else list(args)
         if unknown := self._find_unknown(words):
-            # Underscores and capitals are the most frequent typing errors in options.
-            meant = self._suggest(unknown.lower().replace("_", "-"), self._option_string_actions)
-            self.error(f"there is no option {unknown[:_MAX_SHOWN]}{meant}")
-        return super().parse_known_args(words, namespace)
+            self._refuse_option(unknown)
+        found, left = super().parse_known_args(words, namespace)
+        if left:
+            self.error(f"unrecognized arguments: {' '.join(left)}")
+        return found, left
+
+    def _refuse_option(self, unknown: str) -> NoReturn:
+        if any(unknown in below._option_string_actions for below in walk_parsers(self)):
+            assert self._subparsers is not None
+            (group,) = self._subparsers._group_actions
+            self.error(f"{unknown} is an option of what follows: put it after {group.metavar}")
+        # Underscores and capitals are the most frequent typing errors in options.
+        meant = self._suggest(unknown.lower().replace("_", "-"), self._option_string_actions)
+        self.error(f"there is no option {unknown[:_MAX_SHOWN]}{meant}")
 
     def error(self, message: str) -> NoReturn:
         """Exit with code 2 after one line, and a hint unless the line already suggests a name."""
-        quotes = "put a question of several words in quotes, or: " if message.startswith("unrecognized arg") else ""
-        hint = "" if message.endswith("?") else f"  try: {quotes}{self.prog} --help\n"
+        takes_question = any(action.dest == "question" for action in self._actions)
+        is_left = takes_question and message.startswith("unrecognized arguments")
+        quotes = "put a question of several words in quotes, or: " if is_left else ""
+        hint = "" if _MEANT in message else f"  try: {quotes}{self.prog} --help\n"
         self.exit(2, f"{printable_line(f'quaere: {message}')}\n{hint}")
 
     def _find_unknown(self, words: Iterable[str]) -> str:
@@ -217,7 +233,7 @@ class Parser(argparse.ArgumentParser):
     @staticmethod
     def _suggest(name: str, names: Iterable[str]) -> str:
         near = find_nearest(name, names)
-        return f": did you mean {near}?" if near else ""
+        return f"{_MEANT}{near}?" if near else ""
 
 
 def walk_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -57,10 +57,18 @@ class Flag:
         self.names, self.keywords = names, keywords
 
 
+def _name(text: str) -> str:
+    """A name; an empty one, as of a variable that is not set, would be the working directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return text
+
+
 Repeated = Flag(action="append")
 Several = Flag(nargs="+")
-FolderName = Annotated[str, "DIR"]
-RunName = Annotated[str, "RUN", Flag("name")]
+Named = Flag(type=_name)
+FolderName = Annotated[str, "DIR", Named]
+RunName = Annotated[str, "RUN", Named, Flag("name")]
 
 DEFAULT_MODEL = "smollm2-135m"
 KEY = "QUAERE_API_KEY"
@@ -183,10 +191,7 @@ def read_options(args: argparse.Namespace, kind: type[T], **others: Any) -> T:
 
 
 def _path(text: str) -> Path:
-    """A path; an empty one, as of a variable that is not set, would be the working directory."""
-    if not text:
-        raise argparse.ArgumentTypeError("the name is empty")
-    return Path(text)
+    return Path(_name(text))
 
 
 class _JoinedUrls(argparse.Action):
@@ -212,7 +217,7 @@ def checkpoint(text: str) -> int | Literal["best", "last"]:
 
 
 # What is searched (`search/searcher.py`), by either name. Several URLs are kept as one text, separated by commas.
-IndexPlace = Annotated[str, "DIR|PLACE", Flag("--index", "--search", action=_JoinedUrls)]
+IndexPlace = Annotated[str, "DIR|PLACE", Named, Flag("--index", "--search", action=_JoinedUrls)]
 QuestionPlace = Annotated[str, "FILE|hub:ID"]
 Checkpoint = Annotated[str, "N|best|last", Flag(type=checkpoint)]
 Role = Literal["solver", "proposer", "actor"]
@@ -303,7 +308,7 @@ class RoleOptions(PlainOption):
     """
 
     model: str | None = None
-    run_name: Annotated[str, "RUN", Flag("--run")] | None = None
+    run_name: Annotated[str, "RUN", Named, Flag("--run")] | None = None
     role: Role | None = None
     checkpoint: Checkpoint | None = None
 

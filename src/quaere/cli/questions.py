@@ -24,7 +24,8 @@ from quaere.policies.catalogue import needs_guide
 from quaere.rollout.policy import open_policy
 from quaere.rollout.topic_questions import OpenQuestion, draw_open_questions, rewrite_questions
 from quaere.search.index import Index, open_index
-from quaere.setting_types import Count, File, Folder, PositiveCount
+from quaere.search.json_lines import COMPRESSIONS
+from quaere.setting_types import Count, File, Folder, PositiveCount, fields_of
 from quaere.warmup.documents.checked_question import WriterSettings
 from quaere.worlds.open_questions import ask_open_questions
 from quaere.worlds.world import open_world
@@ -34,7 +35,7 @@ class QuestionOptions(JsonOption, kw_only=True):
     """Options of `quaere questions`.
 
     Attributes:
-        num: number of questions
+        num: number of open questions
         seed: seed of the questions (default: 0)
         out: JSONL file to write
         force: replace the file if it exists
@@ -124,10 +125,23 @@ def _write(args: argparse.Namespace) -> None:
     _print_summary(args, len(lines), counts, by_model, faults)
 
 
+_CHECKED_ONLY = ("dropped", "max_rows", "drafts", "tries", "min_right", "minutes", "unanswerable")
+_SCHEMAS = (QuestionOptions, CheckOptions, WriterSettings)
+_DEFAULTS = {field.name: field.default for kind in _SCHEMAS for field in fields_of(kind)}
+_TAKEN = (*filter(None, COMPRESSIONS), ".parquet")  # endings that readers trust
+
+
 def _check(args: argparse.Namespace) -> None:
+    unused = next((name for name in _CHECKED_ONLY if getattr(args, name) != _DEFAULTS[name]), "")
+    alone = f"--{unused.replace('_', '-')} needs --checked"
+    packed = next((file for file in (args.out, args.dropped) if file and file.suffix.lower() in _TAKEN), None)
+    plain = f"{packed}: questions are written as uncompressed JSON Lines"
     lacks, exists = args.index is None or not args.model, args.out.exists() and not args.force
     templates = "--model works with --index only: questions of a world use templates"
     refuse(
+        (unused and not args.checked, alone, "--checked --index DIR --model NAME"),
+        (args.checked and args.num != _DEFAULTS["num"], "--num counts open questions", "--drafts N with --checked"),
+        (packed, plain, "name it FILE.jsonl"),
         (args.checked and lacks, "--checked needs --index and --model", "--index DIR --model NAME"),
         (args.world is not None and args.model, templates, "--index DIR"),
         (args.out.is_dir(), f"{args.out} is a folder; --out must name a file", f"--out {args.out}/questions.jsonl"),

@@ -1,10 +1,9 @@
 """Renders a training run and charts of its metrics for the terminal. Pure functions: records in, renderables out.
 
-Console().print(render_training(summarise_training(run), "evolve-20250301-101500"))
+Console().print(render_training(summarise_training(run), run.show_command))
 """
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -107,11 +106,11 @@ def render_state(state: RunState, step: int = 0, then: str = "") -> list[Text]:
     """State and next command: "  stopped after step 12; go on with: quaere evolve --resume runs/notes"."""
     lines = [Text(printable(f"  {describe_state(state, step)}"), "red" if state.name == "failed" else "green")]
     how = "take the model out with" if state.name == "done" else "go on with"
-    return [*lines, Text(printable(f"  {how}: {then}"), "dim")] if then else lines
+    return [*lines, command_line(f"  {how}: {then}")] if then else lines
 
 
-def render_training(summary: TrainingSummary, name: str) -> Group:
-    """The run from its settings to its checkpoints, and how to see more of what the user called `name`."""
+def render_training(summary: TrainingSummary, show: str) -> Group:
+    """The run from its settings to its checkpoints, and how the command `show` shows more of it."""
     parts: list[RenderableType] = [
         render_info(summary.run),
         *render_state(summary.state, summary.step, summary.next),
@@ -137,7 +136,7 @@ def render_training(summary: TrainingSummary, name: str) -> Group:
     parts.append(Text(f"{episodes}; {count(len(summary.metrics), 'metric')}", "dim"))
     evolve = ["--metrics 'reward/*'", *([] if reports else ["--candidates"])]
     more = ["EPISODE", "--episodes [STEP]", *(evolve if summary.run.kind == "evolve" else ["--metrics '*'"])]
-    parts += [command_line(f"  quaere runs show {shlex.quote(name)} {what}") for what in more]
+    parts += [command_line(f"  {show} {what}") for what in more]
     return Group(*parts)
 
 
@@ -162,8 +161,8 @@ def list_episodes(run: Run, step: int | None) -> dict[str, Any]:
     return {"run": run.info, "episodes": run.index(step=step), **said}
 
 
-def render_episodes(found: Mapping[str, Any], name: str) -> Group:
-    """The run and a table of its episodes, and how to see one of what the user called `name`."""
+def render_episodes(found: Mapping[str, Any], show: str) -> Group:
+    """The run and a table of its episodes, and how the command `show` shows one of them."""
     rows: list[EpisodeRow] = found["episodes"]
     counts = ("turns", "searches", "tokens")
     trained = any(row.step for row in rows)  # elsewhere there are no steps to tell of
@@ -175,9 +174,8 @@ def render_episodes(found: Mapping[str, Any], name: str) -> Group:
         cells.append((row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), _name_end(row), *numbers))
     heads = ("episode", *place, "question", "answer", "end", *counts)
     table = plain_table(*heads, rows=cells, right=("step", *counts), whole=("episode",))
-    how = f"quaere runs show {shlex.quote(name)} EPISODE"
     answered = sum(_name_end(row) == "answered" for row in rows)
-    counted = command_line(f"{count(len(rows), 'episode')}, {answered} answered; {how}")
+    counted = command_line(f"{count(len(rows), 'episode')}, {answered} answered; {show} EPISODE")
     return Group(render_info(found["run"]), *render_state(found["state"]), table, counted)
 
 

@@ -10,7 +10,6 @@ quaere runs delete ask-20250301-101500
 
 import argparse
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -82,7 +81,7 @@ class DeleteOptions(options.JsonOption, kw_only=True):
         yes: delete without asking
     """
 
-    names: Annotated[tuple[str, ...], "RUN", options.Several, options.Flag("names")]
+    names: Annotated[tuple[str, ...], "RUN", options.Named, options.Several, options.Flag("names")]
     checkpoints: bool = False
     yes: bool = False
 
@@ -137,12 +136,10 @@ def _show(args: argparse.Namespace) -> None:
     part = args.metrics or args.candidates or args.episodes is not None
     if part and args.episode is not None:
         raise BadInput("--metrics, --candidates and --episodes are of a run: leave EPISODE out")
-    if args.chart and not args.metrics:
-        raise BadInput(
-            "--chart draws metrics", hint=f"quaere runs show {shlex.quote(args.name)} --metrics reward/mean --chart"
-        )
     found: Any
     with Run.open(options.named_run(args, args.name)) as run:
+        if args.chart and not args.metrics:
+            raise BadInput("--chart draws metrics", hint=f"{run.show_command} --metrics reward/mean --chart")
         if args.metrics:
             _show_metrics(run, args)
             return
@@ -157,10 +154,10 @@ def _show(args: argparse.Namespace) -> None:
             shown = run_view.render_candidates(found)
         elif args.episodes is None and (run.info.kind == "evolve" or run.metric_names()):
             found = run_view.summarise_training(run)
-            shown = run_view.render_training(found, args.name)
+            shown = run_view.render_training(found, run.show_command)
         else:
             found = run_view.list_episodes(run, None if args.episodes == ALL_STEPS else args.episodes)
-            shown = run_view.render_episodes(found, args.name)
+            shown = run_view.render_episodes(found, run.show_command)
     if args.json:
         print(as_json(found))
     else:

@@ -38,7 +38,7 @@ def say_line(line: str) -> None:
 
 def open_console(stderr: bool = False) -> Console:
     """The console that results are printed to; text in them is not highlighted."""
-    from rich.console import Console
+    from quaere.api.console import Console
 
     return Console(stderr=stderr, highlight=False)
 

@@ -38,7 +38,7 @@ class ViewOptions(options.RunsFolder):
         results: files of `quaere eval --out` or `--items`, to show and compare beside the runs
     """
 
-    what: Annotated[str, "RUN|FOLDER", options.Flag("what", nargs="?")] | None = None
+    what: Annotated[str, "RUN|FOLDER", options.Named, options.Flag("what", nargs="?")] | None = None
     open: bool = False
     results: Annotated[tuple[Path, ...], "FILE", options.Several] = ()
 

@@ -5,7 +5,7 @@ with Run.start(runs_root(), "ask", {"model": "smollm2-135m"}) as run:
 Run.open("runs/ask-20250301-101500").episode("ask-0")
 """
 
-from quaere.runs.directory import hold_idle
+from quaere.runs.directory import hold_idle, runs_root
 from quaere.runs.review import Added, Verdict, add_questions, give_verdicts, judge, make_added
 from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, RunState
 from quaere.runs.run import Run
@@ -18,5 +18,4 @@ from quaere.runs.summaries import (
     list_runs,
     measure_size,
     next_command,
-    runs_root,
 )

@@ -16,6 +16,7 @@ killed process, and the next writer truncates them.
 
 import fcntl
 import os
+import shlex
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -109,6 +110,22 @@ _MIGRATIONS = {
 }
 SCHEMA_VERSION = max(_MIGRATIONS) + 1
 
+# ----------------------------------------------------------------------------------------------------- folder of runs
+
+
+def runs_root(given: str | Path | None = None) -> Path:
+    """The folder of runs: the one given, else `$QUAERE_RUNS`, else `./runs`."""
+    return Path(given or os.environ.get("QUAERE_RUNS") or "runs")
+
+
+def list_command(root: Path) -> str:
+    """The command that lists the runs of a folder, which it names if it is not the default.
+
+    list_command(Path("others")) == "quaere runs list --runs others"
+    """
+    return "quaere runs list" + ("" if root == runs_root() else f" --runs {shlex.quote(str(root))}")
+
+
 # ----------------------------------------------------------------------------------------------------------- database
 
 
@@ -127,8 +144,9 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
 
     Opening an older schema for writing migrates it; opening it for reading leaves it unchanged.
     """
+    others = list_command(path.parent.parent)
     if not path.is_file():
-        raise BadInput(f"{path.parent} is not a run directory: it has no {path.name}", hint="quaere runs list")
+        raise BadInput(f"{path.parent} is not a run directory: it has no {path.name}", hint=others)
     # SQLite opens these by itself, and waits where one is a pipe.
     if special := find_special(path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm")):
         raise BadInput(f"{special} is no regular file; a run that has such files is not read", hint="delete it")
@@ -143,11 +161,11 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
             version = _migrate(database, version)
     except sqlite3.Error as error:
-        raise BadInput(f"{path} cannot be read: {error}", hint="quaere runs list") from error
+        raise BadInput(f"{path} cannot be read: {error}", hint=others) from error
     if not OLDEST_VERSION <= version <= SCHEMA_VERSION:
         database.close()
         said = f"{path} has schema {version}; this quaere reads {OLDEST_VERSION} to {SCHEMA_VERSION}"
-        raise BadInput(said, hint=UPDATE_HINT if version > SCHEMA_VERSION else "quaere runs list")
+        raise BadInput(said, hint=UPDATE_HINT if version > SCHEMA_VERSION else others)
     return database
 
 

@@ -5,7 +5,7 @@
     read_question_rows(Path("mine.jsonl"))[0] == QuestionRow(question="Who built the Halm bridge?", answer="Venn")
     plan_add([QuestionRow(question="Who built it?", answer="Venn")], items, "mine.jsonl")
     -> ([Added(...)], {"added": 1})
-    plan_import([VerdictRow(id="i0g-0001", verdict="rejected")], items, "mine.jsonl", "evolve-1")
+    plan_import([VerdictRow(id="i0g-0001", verdict="rejected")], items, "mine.jsonl", Path("evolve-1"))
     -> ([Verdict(...)], [], {"rejected": 1, "cleared": 0, "unchanged": 0})
 
 docs/curriculum.md describes the columns. Files are written atomically. JSON Lines needs no further package; Parquet
@@ -399,7 +399,7 @@ def _origin(row: QuestionRow, file: str, number: int) -> str:
 
 
 def plan_import(
-    rows: Sequence[VerdictRow], items: Sequence[Item], file: str, run_id: str
+    rows: Sequence[VerdictRow], items: Sequence[Item], file: str, run: Path
 ) -> tuple[list[Verdict], list[str], dict[str, int]]:
     """The verdicts to give, the ids whose verdicts to remove, and counts; `BadInput` for a row of another run.
 
@@ -408,7 +408,7 @@ def plan_import(
     known = {item.candidate.id: item for item in items}
     verdicts, clear = [], []
     for row in rows:
-        item = known.get(row.id) or find_item(items, row.id, run_id)  # raises with the nearest id
+        item = known.get(row.id) or find_item(items, row.id, run)  # raises with the nearest id
         # An edited question would be lost silently, and a verdict for another run's question would hit the wrong one.
         for name in ("question", "answer"):
             if getattr(row, name) not in (None, getattr(item.candidate, name)):

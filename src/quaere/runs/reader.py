@@ -27,7 +27,7 @@ from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
 from quaere.rewards.abstention import ABSTENTION, HIDDEN_SUFFIX, UNANSWERABLE
-from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked, read_frame, refuse_special
+from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked, list_command, read_frame, refuse_special
 from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned
 from quaere.runs.rows import (
     INFO_COLUMNS,
@@ -362,7 +362,8 @@ class RunReader:
         try:
             yield
         except sqlite3.Error as error:
-            raise BadInput(f"{self.path / DATABASE} cannot be read: {error}", hint="quaere runs list") from error
+            others = list_command(self.path.parent)
+            raise BadInput(f"{self.path / DATABASE} cannot be read: {error}", hint=others) from error
 
     def state(self) -> RunState:
         """Current state of the run; a run that recorded no end was killed and counts as `stopped`."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shlex
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
@@ -208,13 +209,13 @@ def match_verdict(candidate: Candidate, verdict: Verdict | None) -> tuple[Verdic
     return (verdict, None) if verdict is not None and verdict.is_about(candidate) else (None, verdict)
 
 
-def find_item(items: Sequence[Item], id: str, run_id: str) -> Item:
+def find_item(items: Sequence[Item], id: str, run: Path) -> Item:
     """The item with this id; raises BadInput with the nearest existing id as a hint."""
     for item in items:
         if item.candidate.id == id:
             return item
-    hint = nearest_hint(id, [item.candidate.id for item in items], f"quaere curriculum {run_id}")
-    raise BadInput(f"run {run_id} has no candidate {id}", hint=hint)
+    hint = nearest_hint(id, [item.candidate.id for item in items], f"quaere curriculum {shlex.quote(str(run))}")
+    raise BadInput(f"run {run.name} has no candidate {id}", hint=hint)
 
 
 def check_item(item: Item, read_document: Callable[[str], str] | None) -> Item:

@@ -1,6 +1,6 @@
 """Summaries of runs: a list of those in a folder, deletion of them, and the phases and candidates of one.
 
-list_runs(runs_root()) == [RunSummary(id="ask-20250301-101500", kind="ask", num_episodes=1, num_answered=1, ...)]
+list_runs(Path("runs")) == [RunSummary(id="ask-20250301-101500", kind="ask", num_episodes=1, num_answered=1, ...)]
 summarise_phases(run)[0].metrics["reward/mean"] == Change(first=0.1, last=0.4)
 count_candidates(run) == [CandidateCount(iteration=0, num_kept=10, dropped={"never solved": 6})]
 """
@@ -22,7 +22,7 @@ from msgspec import Struct, structs
 
 from quaere.disk import discard_folder, explain_errors
 from quaere.errors import BadInput, nearest_hint
-from quaere.runs.directory import DATABASE, connect
+from quaere.runs.directory import DATABASE, connect, list_command
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import INFO_COLUMNS, Metric, RunInfo, RunState, read_info
 from quaere.runs.run import Run
@@ -57,11 +57,6 @@ class RunSummary(ListedRun, frozen=True):
     num_bytes: int = 0
 
 
-def runs_root(given: str | Path | None = None) -> Path:
-    """The folder of runs: the one given, else `$QUAERE_RUNS`, else `./runs`."""
-    return Path(given or os.environ.get("QUAERE_RUNS") or "runs")
-
-
 def list_runs(root: Path) -> list[RunSummary]:
     """All runs under `root`, oldest first; [] if the folder does not exist."""
     summaries = [_summarise(path) for path in _run_paths(root)]
@@ -75,7 +70,7 @@ def find_run(root: Path, name: str) -> Path:
             return path
         if name and (path / "run" / DATABASE).is_file():
             raise BadInput(f"{name} is no run, but contains one", hint=f"name {path / 'run'}")
-    hint = nearest_hint(name, [path.name for path in _run_paths(root)], "quaere runs list")
+    hint = nearest_hint(name, [path.name for path in _run_paths(root)], list_command(root))
     raise BadInput(f"no run {name}" + ("" if "/" in name else f" in {root}"), hint=hint)
 
 

@@ -123,10 +123,16 @@ class CorpusReader:
             record.copy_of = self._files_by_content.get(bytes.fromhex(record.duplicates[0]), "")
 
     def _nothing_read(self) -> BadInput:
-        missing, _, install = next(iter(self.report.missing), "").partition(": ")
-        reason = missing or next(iter(self.report.unreadable), "")
+        report = self.report
+        missing, _, install = next(iter(report.missing), "").partition(": ")
+        reasons = [(missing, install), (next(iter(report.unreadable), ""), SUPPORTED)]
+        if report.num_excluded:
+            reasons += [(f"{report.num_excluded} left out by --include and --exclude", "--include '*.md'")]
+        if report.num_gitignored:
+            reasons += [(f"{report.num_gitignored} left out by a .gitignore", "--no-gitignore")]
+        reason, hint = next((one for one in reasons if one[0]), ("", SUPPORTED))
         said = f"found no document with text in {', '.join(map(str, self.sources))}{reason and f' ({reason})'}"
-        return BadInput(said, hint=install or SUPPORTED)
+        return BadInput(said, hint=hint)
 
     def _is_named(self, file: SourceFile) -> bool:
         """True if the file itself was given as a source; errors in it are then raised instead of reported."""

@@ -15,7 +15,7 @@ import shlex
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +255,15 @@ def is_index(path: Path) -> bool:
         return decode_json((path / MANIFEST).read_bytes(), _Label).kind == KIND
     except (OSError, msgspec.DecodeError):
         return False
+
+
+def refuse_indexes(sources: Iterable[Path]) -> None:
+    """Raise BadInput if one of the sources of documents is an index: its files are not the documents."""
+    for source in filter(is_index, sources):
+        documents = shlex.join(read_manifest(source).sources) or "FOLDER"
+        search = f'quaere search "..." --index {shlex.quote(str(source))}'
+        said = f"{source} is an index, and documents are needed here"
+        raise BadInput(said, hint=f"name its documents: {documents}; or search it: {search}")
 
 
 def owned_names(path: Path) -> frozenset[str]:

@@ -39,6 +39,7 @@ from quaere.search.index import (
     open_index,
     owned_names,
     read_manifest,
+    refuse_indexes,
     update_hint,
 )
 from quaere.search.sources import SOURCES, FileRecord, write_sources
@@ -191,6 +192,7 @@ def _fingerprint(content_digest: str, settings: IndexSettings) -> str:
 
 def _check_target(sources: list[Path], out: Path, force: bool) -> None:
     refuse_taken(out, "an index", is_ours=is_index(out), force=force, hint=update_hint(out))
+    refuse_indexes(sources)
     if inside := next((source for source in sources if source.resolve().is_relative_to(out.resolve())), None):
         raise BadInput(f"the corpus {inside} lies inside the index {out} it would replace", hint="choose another --out")
 

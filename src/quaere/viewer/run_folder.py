@@ -28,8 +28,7 @@ from starlette.responses import Response, StreamingResponse
 
 from quaere.api.run import Run
 from quaere.errors import BadInput, nearest_hint
-from quaere.runs.directory import CONFIG, DATABASE, is_locked, refuse_links
-from quaere.runs.summaries import runs_root
+from quaere.runs.directory import CONFIG, DATABASE, is_locked, list_command, refuse_links, runs_root
 
 T = TypeVar("T")
 Signature: TypeAlias = tuple[object, ...]
@@ -78,7 +77,8 @@ class RunFolder:
         """Directory of the run with this name; `NotShown` if there is none."""
         paths = self.paths()
         if name not in paths:
-            raise NotShown(f"no run {name} in {self.root}", hint=nearest_hint(name, list(paths), "quaere runs list"))
+            hint = nearest_hint(name, list(paths), list_command(self.root))
+            raise NotShown(f"no run {name} in {self.root}", hint=hint)
         return paths[name]
 
     def open(self, name: str) -> Run:
@@ -115,7 +115,7 @@ def open_folder(given: str | None, runs: str | None = None) -> RunFolder:
         folder = RunFolder(Path(given))
         return RunFolder(folder.root.absolute(), only=LEARN_RUN) if _is_learning(folder) else folder
     names = list(RunFolder(root).paths())
-    raise BadInput(f"{given} is neither a run nor a folder", hint=nearest_hint(given, names, "quaere runs list"))
+    raise BadInput(f"{given} is neither a run nor a folder", hint=nearest_hint(given, names, list_command(root)))
 
 
 def _is_learning(folder: RunFolder) -> bool:
