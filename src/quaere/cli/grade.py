@@ -114,6 +114,7 @@ def _check(args: argparse.Namespace) -> None:
         (args.language and not args.bench, "--language needs --bench", "quaere grade ... --bench DIR --language en"),
         (graded, modelled, "quaere grade RUN --judge model:NAME --specific N"),
     )
+    options.check_plain(args.out, args.questions_out)
     options.check_writable(args.out, "--out", [*args.inputs, args.facts, args.criteria])
     options.check_writable(args.questions_out)
 
