@@ -108,6 +108,8 @@ class ExportOptions(options.JsonOption, kw_only=True):
 
 def _list(args: argparse.Namespace) -> None:
     root = runs_root(args.runs)
+    if args.runs and not root.is_dir():  # the default folder is made by the first run
+        raise BadInput(f"there is no folder {root}", hint="quaere runs list --runs DIR")
     summaries = list_runs(root)
     if args.json:
         print(as_json(summaries))
