@@ -77,7 +77,7 @@ def test_checked_questions_are_written_as_questions_to_learn_from(monkeypatch, i
     assert (question.text, question.answers, question.facts) == ("Who built Halm Bridge?", ("Orsolya Venn",), 1)
     assert question.evidence[0].text == TEXT
     said = capsys.readouterr().out
-    assert re.search(r"1 questions of \d+ drafts \(1 single\)", said) and "1 need 1" in said
+    assert re.search(r"1 question of 1 draft \(1 single\)", said) and "1 need 1" in said
     warmup, evolve = said.splitlines()[-2:]
     assert warmup == "quaere warmup search-r1 --style brief --model reader --lora-rank 32 --out own-warm"
     assert evolve.startswith(f"quaere evolve search-r1 --index {index} --questions {out} --model own-warm ")

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from quaere.api.checked_questions import count_searches, summarise, write_checked, write_lines
-from quaere.api.printing import counting, show_progress
+from quaere.api.printing import count, counting, show_progress
 from quaere.cli.options import DeviceOption, JsonOption, check_plain, command, exclusive, group, read_options, refuse
 from quaere.cli.terminal import interruptible, note_line
 from quaere.policies.catalogue import needs_guide
@@ -178,9 +178,10 @@ def _print_summary(
     if args.json:
         print(json.dumps({"questions": num, "kinds": counts, "by_model": by_model, "not_taken": faults}))
         return
-    print(f"{args.out}: {num} questions ({', '.join(f'{count} {kind}' for kind, count in counts.most_common())})")
+    kinds = ", ".join(f"{of_kind} {kind}" for kind, of_kind in counts.most_common())
+    print(f"{args.out}: {count(num, 'question')} ({kinds})")
     if args.model:
-        why = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
+        why = ", ".join(f"{times} {fault}" for fault, times in faults.most_common())
         why = f" (the model's: {why})" if why else ""
         print(f"{by_model} worded by {args.model}, {num - by_model} by forms{why}")
     print(f"quaere report --questions {shlex.quote(str(args.out))} --index {shlex.quote(str(args.index or 'INDEX'))}")
