@@ -15,7 +15,7 @@ from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.question_files import read_questions
 from quaere.search.index_build import build_index
-from quaere.warmup.documents.checked_question import CheckedQuestion, Written
+from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings, Written
 
 TEXT = "Halm Bridge was built by Orsolya Venn for the old town."
 
@@ -164,6 +164,7 @@ def test_a_search_returns_ten_passages_unless_set_otherwise_and_the_first_two_co
     monkeypatch.setattr("quaere.cli.questions.write_checked", write)
     assert run(monkeypatch, index, *more)[0] == 0
     assert [(settings.topk, settings.max_rank) for settings in given] == [(topk, 2)]
+    assert given[0].temperature == WriterSettings().temperature  # questions are worded as those of `quaere learn` are
 
 
 def test_counts_of_searches_begin_with_the_fewest(monkeypatch, index, capsys):

@@ -71,7 +71,7 @@ class QuestionWriter(DeviceOption):
     """
 
     model: Annotated[str, "NAME"] | None = None
-    temperature: Annotated[float, "X", Meta(ge=0)] = 0.8
+    temperature: Annotated[float, "X", Meta(ge=0)] = WriterSettings().temperature
     guided: bool | None = None
 
 
