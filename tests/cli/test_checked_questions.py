@@ -15,7 +15,7 @@ from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.question_files import read_questions
 from quaere.search.index_build import build_index
-from quaere.warmup.documents.checked_question import CheckedQuestion, Written
+from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings, Written
 
 TEXT = "Halm Bridge was built by Orsolya Venn for the old town."
 
@@ -77,7 +77,7 @@ def test_checked_questions_are_written_as_questions_to_learn_from(monkeypatch, i
     assert (question.text, question.answers, question.facts) == ("Who built Halm Bridge?", ("Orsolya Venn",), 1)
     assert question.evidence[0].text == TEXT
     said = capsys.readouterr().out
-    assert re.search(r"1 questions of \d+ drafts \(1 single\)", said) and "1 need 1" in said
+    assert re.search(r"1 question of 1 draft \(1 single\)", said) and "1 need 1" in said
     warmup, evolve = said.splitlines()[-2:]
     assert warmup == "quaere warmup search-r1 --style brief --model reader --lora-rank 32 --out own-warm"
     assert evolve.startswith(f"quaere evolve search-r1 --index {index} --questions {out} --model own-warm ")
@@ -164,6 +164,7 @@ def test_a_search_returns_ten_passages_unless_set_otherwise_and_the_first_two_co
     monkeypatch.setattr("quaere.cli.questions.write_checked", write)
     assert run(monkeypatch, index, *more)[0] == 0
     assert [(settings.topk, settings.max_rank) for settings in given] == [(topk, 2)]
+    assert given[0].temperature == WriterSettings().temperature  # questions are worded as those of `quaere learn` are
 
 
 def test_counts_of_searches_begin_with_the_fewest(monkeypatch, index, capsys):

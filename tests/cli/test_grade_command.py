@@ -95,7 +95,7 @@ def test_a_bench(place, tmp_path, capsys):
     assert json.loads(prompts.read_text()) == {"id": "2", "question": QUERIES[1]["prompt"]}
     capsys.readouterr()
     assert grade("--bench", place / "bench", "--limit", "1", "--questions-out", prompts) == 0
-    assert json.loads(prompts.read_text())["id"] == "1" and "1 prompts written" in capsys.readouterr().out
+    assert json.loads(prompts.read_text())["id"] == "1" and "1 prompt written" in capsys.readouterr().out
 
 
 def test_a_run_of_reports(place, tmp_path, capsys):

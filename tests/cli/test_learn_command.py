@@ -57,6 +57,7 @@ def test_json_has_notes_and_the_result(words, capsys):
     assert {line["event"] for line in lines[:-1]} == {"note"}
     assert lines[-1]["event"] == "done" and lines[-1]["agent"] == f"{folder}/out/agent" and lines[-1]["is_trained"]
     check_printed("learn", *lines)
+    assert lines[-1]["index"] == f"{folder}/out/index"
 
 
 def test_a_dry_run_shows_the_plan_and_questions_and_keeps_nothing(words, tmp_path, monkeypatch, capsys):

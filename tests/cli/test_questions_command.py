@@ -71,7 +71,7 @@ def test_a_model_that_writes_nonsense_falls_back(place, capsys):
         (["--min-right", "2"], "--min-right needs --checked"),
         (["--dropped", "d.jsonl"], "--dropped needs --checked"),
         (["--checked", "--model", "m", "--num", "5"], "--num counts open questions"),
-        (["--checked", "--model", "m", "--dropped", "d.xz"], "d.xz: questions are written as uncompressed JSON Lines"),
+        (["--checked", "--model", "m", "--dropped", "d.xz"], "d.xz: plain text is written, not .xz"),
     ],
 )
 def test_bad_input_is_one_line(place, tmp_path, capsys, words, said):
@@ -80,17 +80,6 @@ def test_bad_input_is_one_line(place, tmp_path, capsys, words, said):
     assert main([*where, *words]) == 2
     assert said in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["q.jsonl.gz", "q.ZST", "q.parquet"])
-def test_no_file_is_named_as_if_it_were_compressed(place, tmp_path, capsys, name):
-    """Whoever reads it would go by its name, and find it damaged."""
-    assert main(["questions", "--index", str(place / "index"), "--out", str(tmp_path / name)]) == 2
-    said, hint = capsys.readouterr().err.splitlines()
-    assert (
-        said.endswith(f"{name}: questions are written as uncompressed JSON Lines")
-        and hint == "  try: name it FILE.jsonl"
-    )
 
 
 def test_a_world_takes_no_model(place, tmp_path, capsys):

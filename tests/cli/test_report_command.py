@@ -183,9 +183,12 @@ def test_reports_for_deepresearch_bench(place, tmp_path, capsys):
     for _ in range(2):  # a second time replaces each
         where = ["--questions", str(tmp_path / "asked.jsonl"), "--out", str(tmp_path / "articles.jsonl")]
         assert compose(place, *where) == 0
+    assert "2 questions, 2 reports, " in capsys.readouterr().out
     rows = [json.loads(line) for line in (tmp_path / "articles.jsonl").read_text().splitlines()]
     assert [(row["id"], row["prompt"]) for row in rows] == [(7, asked[0]["question"]), ("x", asked[1]["question"])]
     assert HALM[:-1] in rows[0]["article"] and "## Sources" in rows[0]["article"]
+    assert compose(place, *where, "--limit", "1") == 0
+    assert "1 question, 1 report, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("recipe", ["score", "report-grpo", "report-dpo"])

@@ -131,7 +131,7 @@ def quaere(place, forks, tmp_path, monkeypatch):
         ("curriculum runs/written flag a", "1"),
         ("curriculum runs/written export candidates.jsonl --force", "exported"),
         ("curriculum runs/written add questions.jsonl", "1"),
-        ("curriculum questions.jsonl quality --index index", "1 questions"),
+        ("curriculum questions.jsonl quality --index index", "1 question,"),
     ],
 )
 def test_documents_and_runs_need_no_model_library(quaere, line, said):
@@ -163,7 +163,7 @@ def test_a_search_server_runs_without_them(place):
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         line = server.stderr.readline()
-        assert "serving 1 passages (bm25, stemmer english) at http://127.0.0.1:" in line, line
+        assert "serving 1 passage (bm25, stemmer english) at http://127.0.0.1:" in line, line
         url = line.split(" at ")[1].split("/retrieve")[0]
         reply = httpx.post(f"{url}/retrieve", json={"queries": ["Halm bridge"], "topk": 1}, trust_env=False)
         assert reply.status_code == 200 and "Orsolya Venn" in reply.text

@@ -387,6 +387,36 @@ async def test_scores_for_which_the_memory_is_full_are_computed_with_fewer_rows(
     )
 
 
+async def test_a_full_memory_ends_no_engine_where_warnings_are_errors(monkeypatch):
+    async with make_full(monkeypatch) as sampler:
+        with warnings.catch_warnings(action="error"):
+            await asyncio.gather(*(sampler.sample(f"s{n}", [n, 7], SamplingParams(max_tokens=3)) for n in range(6)))
+        assert sampler.engine.max_rows == 2 and not sampler.ended
+
+
+async def test_a_full_memory_while_new_weights_are_taken_loses_no_request(monkeypatch):
+    params = SamplingParams(max_tokens=9, seed=1)
+    async with make_sampler() as roomy:
+        expected = await roomy.sample("a", [1, 2], params)
+    async with make_sampler() as sampler:
+        step, forget = sampler.engine.step, sampler.engine.forget
+
+        def change():
+            monkeypatch.setattr(sampler.engine, "step", step)
+            sampler.weights_changed()
+            return step()
+
+        def fill():
+            if sampler.engine.max_rows > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            forget()
+
+        monkeypatch.setattr(sampler.engine, "step", change)
+        monkeypatch.setattr(sampler.engine, "forget", fill)
+        with pytest.warns(SampledLess, match="at most 2 rows"):
+            assert (await sampler.sample("a", [1, 2], params)).token_ids == expected.token_ids
+
+
 @pytest.mark.parametrize(("mode", "max_rows"), [("deterministic", 8), ("fast", 1)])
 async def test_a_full_memory_fails_where_batches_are_fixed_or_one_row_is_too_much(monkeypatch, mode, max_rows):
     async with make_sampler(mode, max_rows=max_rows) as sampler:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from quaere.cli.episode_view import printable, render_episode, render_tokens, render_turn, trim
-from quaere.cli.main import build_parser
+from quaere.cli.main import build_parser, main
 from quaere.errors import BadInput
 from quaere.records import EndReason, Episode, Evaluate, Malformed, Passage, Proposal, ProposeTask, StopReason, Turn
 from quaere.runs import Run
@@ -164,8 +164,20 @@ def test_list(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call("list", "--json")
     (summary,) = json.loads(capsys.readouterr().out)
     assert (summary["id"], summary["num_episodes"], summary["num_answered"]) == ("ask-1", 2, 1)
-    call("list", "--runs", str(root / "none"))
-    assert capsys.readouterr().out.startswith("no runs in ")
+
+
+def test_a_folder_of_runs_that_is_named_must_exist(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("QUAERE_RUNS", raising=False)
+    for words in ([], ["--runs", str(tmp_path)]):
+        call("list", *words)
+        assert capsys.readouterr().out.startswith("no runs in ")
+    (tmp_path / "file").touch()
+    for name in ("none", "file"):
+        assert main(["runs", "list", "--runs", name]) == 2
+        assert capsys.readouterr().err.splitlines()[0] == f"quaere: there is no folder {name}"
 
 
 def test_an_id_in_the_list_is_never_broken(

@@ -105,6 +105,21 @@ def test_the_command_takes_several_sources_and_globs(tmp_path, tree, capsys):
     assert list(open_index(tmp_path / "index").document_ids()) == ["docs/a.md", "docs/drafts/c.md", "notes.txt"]
 
 
+def test_an_index_among_the_documents_is_left_out(tmp_path, tree, capsys):
+    nested = build_index(tree / "b.txt", tree / "drafts/index").path
+    found, report = ids(tree)
+    assert found == ["a.md", "b.txt", "drafts/c.md", "drafts/deep/d.csv"]
+    assert report.unreadable == ["drafts/index: an index, whose files are no documents"]
+    assert not report.ignored_suffixes
+    index = tmp_path / "index"
+    assert main(["index", str(tree), "--out", str(index)]) == 0
+    assert "left out, not readable: 1\n    drafts/index: an index" in capsys.readouterr().out
+    assert open_index(index).find_changes() == []
+    (nested / "manifest.json").unlink()  # what is left of it is a folder like any other
+    write(nested, e_md="five")
+    assert "drafts/index/e.md" in ids(tree)[0] and open_index(index, check_sources=False).find_changes()
+
+
 # -------------------------------------------------------------------------------------------------------------- globs
 
 

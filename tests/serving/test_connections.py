@@ -223,7 +223,7 @@ def test_three_hundred_half_open_clients_and_128_descriptors(index, tmp_path):
         server = subprocess.Popen(limited, stderr=stderr)
     waiting = []
     try:
-        wait_until(lambda: "serving 1 passages" in log.read_text() or server.poll() is not None)
+        wait_until(lambda: "serving 1 passage " in log.read_text() or server.poll() is not None)
         url = log.read_text().split(" at ")[1].split("/retrieve")[0]
         for number in range(300):
             try:

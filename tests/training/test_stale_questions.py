@@ -10,6 +10,7 @@ from reading_endpoint import ANSWERS, MISSING, PAGES, Failing, Reader, make_inde
 
 from quaere.api.background import Interrupted
 from quaere.api.checked_questions import recheck_questions
+from quaere.errors import SamplingFailed
 from quaere.records import Evidence
 from quaere.rollout import policy
 from quaere.rollout.policy import ChatPolicy
@@ -109,6 +110,17 @@ def test_answers_that_are_lost_retire_no_question(questions, tmp_path, kind):
     reader = Failing(10**6, only=f"Question: {asked}")
     _, found = check(tmp_path, questions, PAGES, set(IDS), reader)
     assert reader.left < 10**6 and found.checked == questions
+
+
+@pytest.mark.parametrize("num", [1, 3, 4])
+def test_only_the_loss_of_several_answers_is_an_outage(questions, tmp_path, num):
+    """The one question that is left may be what the model fails at, every time."""
+    left = [one for one in questions if one.kind == "single"][:num]
+    if num < 4:
+        assert check(tmp_path, left, PAGES, set(IDS), Failing(10**6))[1].checked == left
+    else:
+        with pytest.raises(SamplingFailed, match="out of memory"):
+            check(tmp_path, left, PAGES, set(IDS), Failing(10**6))
 
 
 def test_a_lost_answer_does_not_outweigh_those_that_are_wrong(questions, tmp_path):

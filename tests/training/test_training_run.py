@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from quaere.errors import TrainingStopped
 from quaere.runs import Run
 from quaere.runs.summaries import summarise_phases
 from quaere.training.health import Alarm, describe_useless
@@ -183,6 +184,20 @@ def test_what_was_not_measured_is_not_called_useless():
 )
 def test_what_teaches_a_model_the_form_depends_on_the_recipe(recipe, command):
     assert describe_useless("solver", [0.0, 0.0], recipe, "M").endswith(f"M may need `{command}`")
+
+
+def test_searches_that_fail_until_the_last_step_are_said_and_stop_no_run(tmp_path):
+    """It has nothing left to do, so no command that resumes it is proposed; one step earlier there is one."""
+
+    def fail(step):
+        step.search_failure = "the server is down"
+
+    ended = train(tmp_path / "ended", fail, 3)
+    said = "step 3: every search of 3 steps in a row failed: the server is down; no step is left to take"
+    assert ended.told.notes[-1] == said and ended.steps == [1, 2, 3]
+    with pytest.raises(TrainingStopped) as stop:
+        train(tmp_path / "stopped", fail, 4)
+    assert str(stop.value) == said.partition(";")[0] and "--resume" in stop.value.hint
 
 
 def test_nothing_is_traced_unless_it_is_asked_for(tmp_path):

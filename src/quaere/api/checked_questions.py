@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from quaere.api.printing import Progress, no_progress
+from quaere.api.printing import Progress, count, no_progress
 from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
@@ -146,7 +146,7 @@ def recheck_questions(
     located = locate_evidence(questions, touched, opened)
     if not located.checked:
         return located
-    note(f"loading {model}, to read {len(located.checked)} questions again")
+    note(f"loading {model}, to read {count(len(located.checked), 'question')} again")
     check()
     return asyncio.run(_reread(located, opened, settings, partial(_load, model, settings, device, exact), check))
 
@@ -168,17 +168,17 @@ async def _reread(
 def summarise(written: Written, out: Path) -> list[str]:
     """Three lines: kept questions by kind, searches needed, and reasons of dropped ones."""
     kinds = Counter(question.kind for question in written.questions)
-    by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    by_need = ", ".join(f"{count} need {num}" for num, count in sorted(count_searches(written).items()))
+    by_kind = ", ".join(f"{num} {kind}" for kind, num in kinds.most_common())
+    by_need = ", ".join(f"{num} need {searches}" for searches, num in sorted(count_searches(written).items()))
     return [
-        f"{out}: {len(written.questions)} questions of {written.num_drafts} drafts ({by_kind})",
+        f"{out}: {count(len(written.questions), 'question')} of {count(written.num_drafts, 'draft')} ({by_kind})",
         f"searches: {by_need}",
         f"dropped: {_reasons(written, 8)}",
     ]
 
 
 def _reasons(written: Written, num: int) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in written.reasons.most_common(num))
+    return ", ".join(f"{times} {reason}" for reason, times in written.reasons.most_common(num))
 
 
 def count_searches(written: Written) -> Counter[int]:

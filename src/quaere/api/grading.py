@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
 
-from quaere.api.printing import between, counting
+from quaere.api.printing import between, count, counting
 from quaere.errors import BadInput
 from quaere.evaluation.judges.probes import JudgeAgreement, num_steps, probe_judges
 from quaere.evaluation.reports.criteria import CriteriaBook, GradedDimension, general_criteria
@@ -115,7 +115,7 @@ async def _write_dimensions(
         return {}
     asked = (one.question for given in sets for one in given.reports)
     questions = list({question.text: question for question in asked}.values())
-    note(f"making {settings.specific} dimensions for each of {len(questions)} questions")
+    note(f"making {settings.specific} dimensions for each of {count(len(questions), 'question')}")
     how = {"seed": settings.seed, "concurrency": settings.max_rows}
     made = await write_dimensions(judges.policy, questions, settings.specific, **how)
     if num_missing := sum(not dimensions for dimensions in made):

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 
 import msgspec
 
+from quaere.api.printing import count
 from quaere.errors import BadInput
 from quaere.records import Hit, Passage
 from quaere.search.bm25 import Bm25Settings
@@ -139,4 +140,4 @@ class Index:
 
     def __repr__(self) -> str:
         manifest = self.opened.manifest
-        return f"<Index {self.path}: {len(self)} passages of {manifest.num_documents} documents>"
+        return f"<Index {self.path}: {count(len(self), 'passage')} of {count(manifest.num_documents, 'document')}>"

@@ -223,7 +223,7 @@ class Learning:
         if self.plan.questions:
             write_lines(path, read_checked(Path(self.plan.questions)))
             return
-        self.note(f"writing questions about {num_documents} documents")
+        self.note(f"writing questions about {count(num_documents, 'document')}")
         self._write_checked(path, self.plan.model)
 
     def _write_checked(self, path: Path, model: str, documents: Collection[str] | None = None) -> None:
@@ -268,7 +268,7 @@ class Learning:
         write_lines(self.out / "practice.jsonl", practice)
         write_lines(path, held)
         sides = f"{len(held)} held back, {num_left_out} left out"
-        self.note(f"{len(practice)} questions to practise on{given}, {sides}")
+        self.note(f"{count(len(practice), 'question')} to practise on{given}, {sides}")
         num_clusters = len(set(measured))
         alone = ", and one shows no gain" if num_clusters == 1 else ""
         self.note(f"the interval of the gain is over {count(num_clusters, 'cluster')} of linked documents{alone}")

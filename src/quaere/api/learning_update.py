@@ -299,7 +299,7 @@ class _Refresh(Learning):
         write_lines(self.out / "practice.jsonl", practice)
         write_lines(path, old_held + new_held)
         sides = f"{len(old_held)} old and {len(new_held)} new held back"
-        self.note(f"{len(practice)} questions to practise on, {len(new_practice)} of them new; {sides}")
+        self.note(f"{count(len(practice), 'question')} to practise on, {len(new_practice)} of them new; {sides}")
 
     def _read_earlier(self, name: str) -> Iterator[CheckedQuestion]:
         """The questions of this file in the folders of the first learning and of the updates since."""

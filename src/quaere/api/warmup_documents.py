@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from quaere.api.checked_questions import read_checked, summarise, write_checked, write_lines
-from quaere.api.printing import Progress
+from quaere.api.printing import Progress, count
 from quaere.api.warmup_settings import WarmupSettings
 from quaere.chat.protocol import Protocol
 from quaere.chat.renderer import Renderer
@@ -65,7 +65,7 @@ def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -
         for line in summarise(written, path):
             note(line)
     questions = read_checked(path)
-    note(f"{path}: {len(questions)} questions")
+    note(f"{path}: {count(len(questions), 'question')}")
     return draw_evenly(questions, settings.most, settings.seed) if settings.most else questions
 
 
@@ -183,7 +183,7 @@ async def _play_solver(
         await searcher.close()
     if settings.practice:
         write_lines(settings.practice, unsure)
-        note(f"{settings.practice}: {len(unsure)} questions that not every attempt answered right")
+        note(f"{settings.practice}: {count(len(unsure), 'question')} that not every attempt answered right")
     return played
 
 
@@ -261,7 +261,7 @@ async def _play_proposer(
                 num=num,
                 seed=settings.seed,
             )
-            note(f"{dialect}: {len(played[dialect].episodes)} questions shown as a proposer arrives at them")
+            note(f"{dialect}: {count(len(played[dialect].episodes), 'question')} shown as a proposer arrives at them")
     finally:
         await searcher.close()
     return played

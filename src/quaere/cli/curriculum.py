@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args
 from msgspec import Meta, Struct, to_builtins
 from rich.text import Text
 
-from quaere.api.printing import as_json, between
+from quaere.api.printing import as_json, between, count
 from quaere.api.run import name_index, open_documents
 from quaere.cli import options
 from quaere.cli.curriculum_view import render_item, render_items
@@ -294,9 +294,9 @@ def _quality(args: argparse.Namespace) -> None:
         print(as_json({**to_builtins(quality), "share": quality.share}))
         return
     share = between(quality.share, scale=1, digits=3)
-    print(f"{quality.num} questions, {quality.num_proven} proven: {share}")
-    for fault, count in quality.faults.items():
-        print(f"{count:6}  {fault}")
+    print(f"{count(quality.num, 'question')}, {quality.num_proven} proven: {share}")
+    for fault, num in quality.faults.items():
+        print(f"{num:6}  {fault}")
 
 
 def _ask_file(args: argparse.Namespace) -> list[Asked]:

@@ -254,6 +254,7 @@ def _check_output(args: argparse.Namespace) -> None:
 
     if args.out is not None and is_rows_file(args.out):
         raise BadInput(f"--out writes one JSON object, not JSON Lines: {args.out}", hint=f"--items {args.out}")
+    options.check_plain(args.out)
     if args.items is not None:
         check_items_path(args.items)
     options.check_writable(args.out, "--out", [args.questions])

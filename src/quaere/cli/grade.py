@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct, structs
 
 from quaere.api.grading import GradingSettings, grade_sets
+from quaere.api.printing import count
 from quaere.cli import options
 from quaere.cli.grade_view import print_agreement, print_evaluations, results_json
 from quaere.cli.terminal import interruptible, note_line
@@ -77,8 +78,8 @@ def _run(args: argparse.Namespace) -> None:
     bench = read_bench(args.bench, args.language) if args.bench else None
     if args.questions_out:
         assert bench is not None  # checked above
-        num_written = bench.write_questions(args.questions_out, args.limit)
-        print(f"{num_written} prompts written: quaere report --questions {shlex.quote(str(args.questions_out))} ...")
+        written = count(bench.write_questions(args.questions_out, args.limit), "prompt")
+        print(f"{written} written: quaere report --questions {shlex.quote(str(args.questions_out))} ...")
         return
     facts = read_facts(args.facts) if args.facts else None
     sets = [_select(_read(args, name), bench) for name in args.inputs]
@@ -114,6 +115,7 @@ def _check(args: argparse.Namespace) -> None:
         (args.language and not args.bench, "--language needs --bench", "quaere grade ... --bench DIR --language en"),
         (graded, modelled, "quaere grade RUN --judge model:NAME --specific N"),
     )
+    options.check_plain(args.out, args.questions_out)
     options.check_writable(args.out, "--out", [*args.inputs, args.facts, args.criteria])
     options.check_writable(args.questions_out)
 

@@ -84,7 +84,8 @@ def _run(args: argparse.Namespace) -> None:
         how = {"anyway": args.anyway, "update": args.update}
         learned = learn(args.sources, out=args.out, on_note=note, on_progress=progress, **how, **given)
     if args.json:
-        print(json.dumps({"event": "done", **json.loads(msgspec.json.encode(learned, enc_hook=str))}), flush=True)
+        found = json.loads(msgspec.json.encode(learned, enc_hook=str))
+        print(json.dumps({"event": "done", **found, "index": str(learned.index)}), flush=True)
         return
     for line in describe_learned(learned):
         print(printable_line(line))

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import structs
 
+from quaere.api.printing import count
 from quaere.chat.renderer import Renderer
 from quaere.cli.doctor import Check, guard, print_checks
 from quaere.cli.options import Flag, JsonOption, action, actions, command
@@ -191,7 +192,8 @@ def _check_episode(model: str, report: Callable[[str], None]) -> Check:
     if episode.end == "failed":
         return Check("episode", "fail", f"the model could not be sampled: {episode.turns[-1].failure}")
     num_read = sum(turn.failure is None for turn in episode.turns)
-    said = f"{len(episode.turns)} turns, {num_read} of them followed the protocol, {len(episode.token_ids)} tokens"
+    turns, tokens = count(len(episode.turns), "turn"), count(len(episode.token_ids), "token")
+    said = f"{turns}, {num_read} of them followed the protocol, {tokens}"
     if num_read == 0:
         hint = f"quaere warmup {_RECIPE} --model {model} --out DIR"
         return Check("episode", "warn", f"{said}; no turn did what was asked", hint)

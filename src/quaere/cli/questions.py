@@ -17,14 +17,13 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from quaere.api.checked_questions import count_searches, summarise, write_checked, write_lines
-from quaere.api.printing import counting, show_progress
-from quaere.cli.options import DeviceOption, JsonOption, command, exclusive, group, read_options, refuse
+from quaere.api.printing import count, counting, show_progress
+from quaere.cli.options import DeviceOption, JsonOption, check_plain, command, exclusive, group, read_options, refuse
 from quaere.cli.terminal import interruptible, note_line
 from quaere.policies.catalogue import needs_guide
 from quaere.rollout.policy import open_policy
 from quaere.rollout.topic_questions import OpenQuestion, draw_open_questions, rewrite_questions
 from quaere.search.index import Index, open_index
-from quaere.search.json_lines import COMPRESSIONS
 from quaere.setting_types import Count, File, Folder, PositiveCount, fields_of
 from quaere.warmup.documents.checked_question import WriterSettings
 from quaere.worlds.open_questions import ask_open_questions
@@ -72,7 +71,7 @@ class QuestionWriter(DeviceOption):
     """
 
     model: Annotated[str, "NAME"] | None = None
-    temperature: Annotated[float, "X", Meta(ge=0)] = 0.8
+    temperature: Annotated[float, "X", Meta(ge=0)] = WriterSettings().temperature
     guided: bool | None = None
 
 
@@ -128,25 +127,22 @@ def _write(args: argparse.Namespace) -> None:
 _CHECKED_ONLY = ("dropped", "max_rows", "drafts", "tries", "min_right", "minutes", "unanswerable")
 _SCHEMAS = (QuestionOptions, CheckOptions, WriterSettings)
 _DEFAULTS = {field.name: field.default for kind in _SCHEMAS for field in fields_of(kind)}
-_TAKEN = (*filter(None, COMPRESSIONS), ".parquet")  # endings that readers trust
 
 
 def _check(args: argparse.Namespace) -> None:
     unused = next((name for name in _CHECKED_ONLY if getattr(args, name) != _DEFAULTS[name]), "")
     alone = f"--{unused.replace('_', '-')} needs --checked"
-    packed = next((file for file in (args.out, args.dropped) if file and file.suffix.lower() in _TAKEN), None)
-    plain = f"{packed}: questions are written as uncompressed JSON Lines"
     lacks, exists = args.index is None or not args.model, args.out.exists() and not args.force
     templates = "--model works with --index only: questions of a world use templates"
     refuse(
         (unused and not args.checked, alone, "--checked --index DIR --model NAME"),
         (args.checked and args.num != _DEFAULTS["num"], "--num counts open questions", "--drafts N with --checked"),
-        (packed, plain, "name it FILE.jsonl"),
         (args.checked and lacks, "--checked needs --index and --model", "--index DIR --model NAME"),
         (args.world is not None and args.model, templates, "--index DIR"),
         (args.out.is_dir(), f"{args.out} is a folder; --out must name a file", f"--out {args.out}/questions.jsonl"),
         (exists, f"{args.out} exists already", "choose another --out, or add --force to replace it"),
     )
+    check_plain(args.out, args.dropped)
 
 
 def _ask_world(args: argparse.Namespace) -> tuple[list[Any], Counter[str]]:
@@ -182,9 +178,10 @@ def _print_summary(
     if args.json:
         print(json.dumps({"questions": num, "kinds": counts, "by_model": by_model, "not_taken": faults}))
         return
-    print(f"{args.out}: {num} questions ({', '.join(f'{count} {kind}' for kind, count in counts.most_common())})")
+    kinds = ", ".join(f"{of_kind} {kind}" for kind, of_kind in counts.most_common())
+    print(f"{args.out}: {count(num, 'question')} ({kinds})")
     if args.model:
-        why = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
+        why = ", ".join(f"{times} {fault}" for fault, times in faults.most_common())
         why = f" (the model's: {why})" if why else ""
         print(f"{by_model} worded by {args.model}, {num - by_model} by forms{why}")
     print(f"quaere report --questions {shlex.quote(str(args.out))} --index {shlex.quote(str(args.index or 'INDEX'))}")

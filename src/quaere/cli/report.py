@@ -212,7 +212,7 @@ class _Reports:
         written = [report for report in reports if report]
         num_citations = sum(len(report.citations) for report in written)
         num_lost = sum(len(report.unresolved) for report in written)
-        line = f"{len(reports)} questions, {len(written)} reports, {num_citations} citations"
+        line = f"{count(len(reports), 'question')}, {count(len(written), 'report')}, {count(num_citations, 'citation')}"
         if num_citations:
             line += f", {num_citations - num_lost} resolved ({1 - num_lost / num_citations:.0%}), {num_lost} unresolved"
         self.console.print(line, style="bold", markup=False)

@@ -108,6 +108,8 @@ class ExportOptions(options.JsonOption, kw_only=True):
 
 def _list(args: argparse.Namespace) -> None:
     root = runs_root(args.runs)
+    if args.runs and not root.is_dir():  # the default folder is made by the first run
+        raise BadInput(f"there is no folder {root}", hint="quaere runs list --runs DIR")
     summaries = list_runs(root)
     if args.json:
         print(as_json(summaries))
@@ -214,7 +216,7 @@ def _agrees(args: argparse.Namespace, paths: list[Path]) -> bool:
         raise BadInput("nothing was deleted: there is no terminal to ask at", hint="add --yes")
     for path in paths:
         folders = _find_folders(path, args.checkpoints)
-        what = f", {len(folders)} checkpoints" if args.checkpoints else ""
+        what = f", {count(len(folders), 'checkpoint')}" if args.checkpoints else ""
         print(printable_line(f"  {path}{what}, {_megabytes(measure_size(folders))}"), file=sys.stderr)
     print("delete this for good? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -257,7 +259,8 @@ def _export_metrics(run: Run, args: argparse.Namespace) -> dict[str, object]:
         num = replay_steps(run, reporter)
     finally:
         reporter.close()
-    say_line(f"{num} steps in Trackio's project {PROJECT}; look at them with: trackio show --project {PROJECT}")
+    said = f"{count(num, 'step')} in Trackio's project {PROJECT}"
+    say_line(f"{said}; look at them with: trackio show --project {PROJECT}")
     return {"to": "trackio", "project": PROJECT, "num_steps": num}
 
 

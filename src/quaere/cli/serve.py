@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from quaere.api.printing import count
 from quaere.cli import options
 from quaere.dialects.notes import Notes, find_notes, role_policy
 from quaere.errors import BadInput, install_hint
@@ -80,7 +81,7 @@ def _run(args: argparse.Namespace) -> None:
         if agent is not None:
             print(f"{name} answers from {args.index}; {service.model_name} is the model alone", file=sys.stderr)
         if index is not None:
-            print(f"{len(index)} passages at {url}/retrieve-gpt-researcher?query=...", file=sys.stderr)
+            print(f"{count(len(index), 'passage')} at {url}/retrieve-gpt-researcher?query=...", file=sys.stderr)
         sys.stderr.flush()
 
     run_server(make_model_server(service, settings, key=key, listener=listener), say_ready)

@@ -5,6 +5,7 @@ import sys
 
 from msgspec import Struct
 
+from quaere.api.printing import count
 from quaere.cli.options import ServerOptions, command, group, read_key, read_options, server_settings
 from quaere.setting_types import Count, Folder
 
@@ -38,7 +39,7 @@ def _run(args: argparse.Namespace) -> None:
 
     def say_ready(url: str) -> None:
         how = index.manifest.settings.summary
-        print(f"serving {len(index)} passages ({how}) at {url}/retrieve, Ctrl-C ends", file=sys.stderr)
+        print(f"serving {count(len(index), 'passage')} ({how}) at {url}/retrieve, Ctrl-C ends", file=sys.stderr)
 
     run_server(make_search_server(index, settings, key=key, limits=limits), say_ready)
 

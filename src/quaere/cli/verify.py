@@ -93,6 +93,7 @@ fill = options.command(
 def _settings(args: argparse.Namespace) -> VerifierSettings:
     if not 0 <= args.temperature < float("inf"):
         raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
+    options.check_plain(args.out)
     options.check_writable(args.out, "--out", [args.file])
     is_endpoint = args.model.startswith("openai:")
     form: Form = args.form or ("hosted" if is_endpoint else "sampled")

@@ -49,7 +49,7 @@ def _run(args: argparse.Namespace) -> None:
         f"{num} of {count(int(facts), 'fact')}" for facts, num in manifest.num_questions_by_facts.items()
     )
     print(f"{args.out}: {manifest.num_articles} articles, {manifest.num_facts} facts (seed {manifest.seed})")
-    print(f"{manifest.num_questions} questions" + (f": {by_facts}" if by_facts else ""))
+    print(f"{count(manifest.num_questions, 'question')}" + (f": {by_facts}" if by_facts else ""))
 
 
 fill = command(

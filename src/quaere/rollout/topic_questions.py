@@ -2,7 +2,7 @@
 
     drawn = draw_open_questions(index, num=40, seed=7)
     drawn[0]    # OpenQuestion(id="5f2c1a-00000", question="What is known of River Oss?", kind="overview", ...)
-    rewritten, faults = await rewrite_questions(policy, index, drawn)
+    rewritten, faults = await rewrite_questions(policy, index, drawn, temperature=0.8)
 
 Every question is about documents that a search for the topic's name returns, and no two questions are equal.
 """
@@ -123,8 +123,8 @@ async def rewrite_questions(
     index: Index,
     drawn: Sequence[OpenQuestion],
     *,
+    temperature: float,
     guided: bool = False,
-    temperature: float = 0.8,
     seed: int = 0,
     concurrency: int = 32,
     report: Callable[[int], None] = lambda num_done: None,

@@ -33,6 +33,8 @@ SUPPORTED = (
     + " ".join(sorted(FILE_SUFFIXES) + [one for one in ROW_SUFFIXES if one.count(".") == 1])
     + " (or .jsonl.gz ...)"
 )
+# An index is known by its names: what is in a folder of documents may be untrusted, and is not opened here.
+_INDEX_FILES = frozenset({"manifest.json", "documents.bin", "passages.npy"})
 
 
 class SourceFile(Struct, frozen=True):
@@ -128,7 +130,8 @@ class Walk:
     """Finds the files of one or several sources. Every file is returned once, in the order of ids, with links last.
 
     Files of a folder are skipped if they are hidden, of an unsupported type, ignored by a `.gitignore` in the folder,
-    excluded, or not matched by the `include` patterns, if there are any. A file given as a source is always taken.
+    excluded, of another index, or not matched by the `include` patterns, if there are any. A file given as a source is
+    always taken.
     """
 
     def __init__(self, sources: Sequence[Path], choice: FileChoice) -> None:
@@ -169,6 +172,10 @@ class Walk:
         for folder, folders, names in os.walk(source, onerror=self._pass_over_folder):
             here = Path(folder)
             self.folders.append(describe_folder(here, self._name(here), folders, names, self._leave_out))
+            if _INDEX_FILES.issubset(names):
+                self.report.leave_out(self._name(here), "an index, whose files are no documents")
+                folders.clear()
+                continue
             if ignores:
                 ignores.enter(here)
             folders[:] = [name for name in folders if self._is_chosen(here / name, source, ignores, is_folder=True)]

@@ -327,10 +327,7 @@ class TrainingRun:
         )
         self._say_if_useless(step)
         if self._num_lost == MOST_LOST:
-            raise TrainingStopped(
-                f"step {step.step}: every search of {MOST_LOST} steps in a row failed: {step.search_failure}",
-                hint=f"when searches work again: quaere evolve --resume {shlex.quote(str(self.store.path))}",
-            )
+            self._stop_searching(step)
         if alarms:
             self._act_on(alarms)
 
@@ -345,6 +342,15 @@ class TrainingRun:
             recipe, model = str(settings.get("recipe", "drzero")), str(settings.get("model", "the model"))
             if line := describe_useless(step.phase, shares, recipe, model):
                 self.reporter.note(line)
+
+    def _stop_searching(self, step: Step) -> None:
+        """Stop the run, since no search of its last steps was answered; after its last step, only say so."""
+        said = f"step {step.step}: every search of {MOST_LOST} steps in a row failed: {step.search_failure}"
+        if step.step >= self.num_steps:  # to resume it would do nothing
+            self.reporter.note(f"{said}; no step is left to take")
+            return
+        hint = f"when searches work again: quaere evolve --resume {shlex.quote(str(self.store.path))}"
+        raise TrainingStopped(said, hint=hint)
 
     def _choose_best(self, step: Step, role: str) -> Best | None:
         """The best checkpoint after this step; among equals the later, which was trained on more.

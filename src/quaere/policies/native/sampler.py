@@ -235,7 +235,10 @@ class NativeSampler:
             return True
 
     def _take_weights(self) -> bool:
-        """Let the engine forget what it made of earlier weights; False if that fails: the next step waits for it."""
+        """Let the engine forget what it made of earlier weights; False if that fails: the next step waits for it.
+
+        If the memory is full, fewer rows are tried, as in `_step`.
+        """
         if not self._has_new_weights:
             return True
         self._has_new_weights = False  # first: there may be newer ones while it forgets
@@ -244,9 +247,12 @@ class NativeSampler:
             return True
         except Exception as error:
             self._has_new_weights = True
-            self._fail_all(_sampling_failed(error))
-            self.engine.reset()
-            return False
+            if not self._can_halve(error):
+                self._fail_all(_sampling_failed(error))
+                self.engine.reset()
+                return False
+        self._begin_anew()
+        return False
 
     def _do_jobs(self) -> None:
         for _ in range(len(self._jobs)):
@@ -310,7 +316,8 @@ class NativeSampler:
         """
         self.engine.halve()
         said = f"the GPU's memory is full: at most {self.engine.max_rows} rows are sampled at once from now on"
-        warnings.warn(f"{said} (--max-rows, engine.max_rows)", SampledLess, stacklevel=1)
+        with suppress(SampledLess):  # where warnings are errors (`python -W error`), it would end the engine
+            warnings.warn(f"{said} (--max-rows, engine.max_rows)", SampledLess, stacklevel=1)
         with self._wake:
             pendings = [pending for request, pending in self._in_flight.items() if not request.cancelled]
             self._in_flight.clear()

@@ -173,7 +173,7 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     min_right: PositiveCount = 3
     topk: PositiveInt = 10
     max_rank: PositiveInt = 2
-    temperature: NonNegativeFloat = 0.7
+    temperature: NonNegativeFloat = 0.8
     minutes: Annotated[float, "X", Meta(ge=0, le=525_600)] = 0.0  # at most a year: a plan cannot hold infinity
     seed: int = 0
     concurrency: PositiveInt = 32

@@ -47,6 +47,7 @@ _ASKING = frozenset(
 _SMALL = frozenset("of in on at by for to and de la von van di del der el al".split())
 _QUERIES_AT_ONCE = 256
 _REQUESTS = 3  # requests for a line, if the model fails at it
+_OUTAGE = 4  # lost lines; of fewer, the prompts themselves may be the cause
 _OWN_QUERIES = 3  # queries the model may write where a search with the question itself does not find the passage
 _BESIDE = 3  # other passages that are shown with the one that answers
 
@@ -149,8 +150,8 @@ class Lines:
     async def request(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str | None]:
         """As `write`, but None for a line that was lost because sampling failed.
 
-        Prompts at which sampling failed are retried. Raises `SamplingFailed` if most of them still fail, so that an
-        outage is not mistaken for bad questions.
+        Prompts at which sampling failed are retried. Raises `SamplingFailed` if most of them still fail, and not just a
+        few, so that an outage is not mistaken for bad questions.
         """
         seed = derive_seed(self.seed, name)
         jobs = [
@@ -168,7 +169,7 @@ class Lines:
             going = [at for at in going if _find_failure(found[at])]
             if not going:
                 break
-        if 2 * len(going) > len(jobs):
+        if 2 * len(going) > len(jobs) and len(going) >= _OUTAGE:
             failure = _find_failure(found[going[0]])
             raise SamplingFailed(failure, hint="type the same command again: it goes on where it stopped")
         outcomes = [found[at].outcome for at in range(len(jobs))]
