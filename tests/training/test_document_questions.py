@@ -432,9 +432,11 @@ async def test_a_model_that_fails_for_a_moment_is_asked_again(pages_index):
     assert await write(pages_index, Failing(20)) == whole
 
 
-async def test_a_model_that_goes_on_failing_is_an_error(pages_index):
+@pytest.mark.parametrize("drafts", [1, 40])
+async def test_a_model_that_goes_on_failing_is_an_error(pages_index, drafts):
+    """Also for a single draft: that no line came is no fault of its question."""
     with pytest.raises(SamplingFailed, match="out of memory") as told:
-        await write(pages_index, Failing(10**6))
+        await write(pages_index, Failing(10**6), drafts=drafts)
     assert "same command again" in told.value.hint
 
 

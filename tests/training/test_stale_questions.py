@@ -20,6 +20,7 @@ from quaere.warmup.documents.held_back import list_documents
 from quaere.warmup.documents.stale_questions import (
     NO_DOCUMENT,
     NO_EVIDENCE,
+    OUTAGE,
     SAME_EVIDENCE,
     locate_evidence,
     reread,
@@ -46,7 +47,7 @@ def check(folder, questions, pages, touched, reader=None, **tables):
     index = make_index(folder, pages.items(), list(pages))
     located = locate_evidence(questions, touched, index)
     settings = WriterSettings(topk=2)
-    lines = Lines(ChatPolicy(reader or Reader(**tables)), seed=0, concurrency=4)
+    lines = Lines(ChatPolicy(reader or Reader(**tables)), seed=0, concurrency=4, outage=OUTAGE)
     return index, asyncio.run(reread(located, Examiner(lines, index, settings)))
 
 

@@ -155,11 +155,12 @@ async def _reread(
     located: Rechecked, index: Index, settings: WriterSettings, load: Callable[[], Policy], check: Callable[[], None]
 ) -> Rechecked:
     from quaere.warmup.documents.checks import Examiner, Lines
-    from quaere.warmup.documents.stale_questions import reread
+    from quaere.warmup.documents.stale_questions import OUTAGE, reread
 
     policy = load()
     try:
-        lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency, check=check)
+        how: dict[str, Any] = {"seed": settings.seed, "concurrency": settings.concurrency}
+        lines = Lines(policy, **how, check=check, outage=OUTAGE)
         return await reread(located, Examiner(lines, index, settings))
     finally:
         await policy.stop()

@@ -47,7 +47,6 @@ _ASKING = frozenset(
 _SMALL = frozenset("of in on at by for to and de la von van di del der el al".split())
 _QUERIES_AT_ONCE = 256
 _REQUESTS = 3  # requests for a line, if the model fails at it
-_OUTAGE = 4  # lost lines; of fewer, the prompts themselves may be the cause
 _OWN_QUERIES = 3  # queries the model may write where a search with the question itself does not find the passage
 _BESIDE = 3  # other passages that are shown with the one that answers
 
@@ -136,12 +135,15 @@ def is_asking(word: str) -> bool:
 
 
 class Lines:
-    """Samples one line of text for each of many prompts, batched; what `check` raises, called after each, ends that."""
+    """Samples one line of text for each of many prompts, batched; what `check` raises, called after each, ends that.
+
+    Fewer lost lines than `outage` are none, where the caller allows for them: the prompts themselves may be the cause.
+    """
 
     def __init__(
-        self, policy: Policy, *, seed: int, concurrency: int, check: Callable[[], None] = lambda: None
+        self, policy: Policy, *, seed: int, concurrency: int, check: Callable[[], None] = lambda: None, outage: int = 1
     ) -> None:
-        self.policy, self.seed, self.concurrency, self.check = policy, seed, concurrency, check
+        self.policy, self.seed, self.concurrency, self.check, self.outage = policy, seed, concurrency, check, outage
 
     async def write(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str]:
         """One line per prompt; "" if the model wrote none or sampling failed. `name` gives each call its own seeds."""
@@ -150,8 +152,8 @@ class Lines:
     async def request(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str | None]:
         """As `write`, but None for a line that was lost because sampling failed.
 
-        Prompts at which sampling failed are retried. Raises `SamplingFailed` if most of them still fail, and not just a
-        few, so that an outage is not mistaken for bad questions.
+        Prompts at which sampling failed are retried. Raises `SamplingFailed` if most of them still fail, so that an
+        outage is not mistaken for bad questions.
         """
         seed = derive_seed(self.seed, name)
         jobs = [
@@ -169,7 +171,7 @@ class Lines:
             going = [at for at in going if _find_failure(found[at])]
             if not going:
                 break
-        if 2 * len(going) > len(jobs) and len(going) >= _OUTAGE:
+        if 2 * len(going) > len(jobs) and len(going) >= self.outage:
             failure = _find_failure(found[going[0]])
             raise SamplingFailed(failure, hint="type the same command again: it goes on where it stopped")
         outcomes = [found[at].outcome for at in range(len(jobs))]

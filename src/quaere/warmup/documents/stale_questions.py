@@ -21,6 +21,7 @@ from quaere.warmup.documents.held_back import list_documents
 from quaere.warmup.documents.unanswerable import FAILED, find_answered
 
 NO_DOCUMENT, NO_EVIDENCE, SAME_EVIDENCE = "its document is gone", "its evidence is gone", "its evidence is outdated"
+OUTAGE = 4  # lost answers; the few questions that are left may be what the model always fails at
 
 
 class Retired(Struct, frozen=True):
