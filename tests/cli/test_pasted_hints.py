@@ -96,3 +96,13 @@ def test_commands_about_runs_of_another_folder_name_it(folder, capsys, line):
     assert MADE in words or words == ["runs", "list", "--runs", "my other runs"]
     stand_ins = {"EPISODE": "e-1", "ID": "q-1"}
     assert main([stand_ins.get(word, word) for word in words]) == 0
+
+
+def test_a_run_that_is_the_working_directory_has_a_name(folder, monkeypatch, capsys):
+    with Run.create(folder / "first", "evolve"):
+        pass
+    monkeypatch.chdir(folder / "first")
+    assert main(["curriculum", ".", "show", "nosuch"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("quaere: run first has no candidate nosuch\n")
+    assert main(pasted(said)) == 0

@@ -215,7 +215,7 @@ def find_item(items: Sequence[Item], id: str, run: Path) -> Item:
         if item.candidate.id == id:
             return item
     hint = nearest_hint(id, [item.candidate.id for item in items], f"quaere curriculum {shlex.quote(str(run))}")
-    raise BadInput(f"run {run.name} has no candidate {id}", hint=hint)
+    raise BadInput(f"run {run.absolute().name} has no candidate {id}", hint=hint)
 
 
 def check_item(item: Item, read_document: Callable[[str], str] | None) -> Item:
