@@ -32,6 +32,8 @@ def settings(**given):
         ({"scores_only": True, "recipe": "evalact"}, "--scores-only needs --index and a recipe that scores searches"),
         ({"shuffle_scores": True, "index": Path("i")}, "--shuffle-scores needs --index and a recipe"),
         ({"questions": "hub:o/n:train", "index": Path("i")}, "--questions of a warm-up is a file"),
+        ({"practice": Path("p.jsonl.gz"), "index": Path("i")}, "p.jsonl.gz: plain text is written, not .gz"),
+        ({"questions": Path("q.jsonl.xz"), "index": Path("i")}, "q.jsonl.xz: plain text is written, not .xz"),
         ({"lora_rank": -1}, "--lora-rank must be 0 or more"),
         ({"adapter": True}, "--adapter needs --lora-rank"),
         ({"learning_rate": 0.0}, "--learning-rate must be above 0"),
@@ -60,6 +62,11 @@ def test_what_cannot_be_is_refused_in_one_line(given, said):
 )
 def test_what_can_be_is_let_through(given):
     settings(**given).check()
+
+
+def test_questions_that_are_there_may_be_compressed(tmp_path):
+    (tmp_path / "q.jsonl.gz").touch()
+    settings(index=Path("i"), questions=tmp_path / "q.jsonl.gz").check()
 
 
 def test_values_are_read_by_name_and_type():

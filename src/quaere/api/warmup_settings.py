@@ -13,6 +13,7 @@ from msgspec.structs import FieldInfo
 from quaere.errors import BadInput
 from quaere.policies.catalogue import BLANK
 from quaere.rollout.question_files import is_hub
+from quaere.search.json_lines import check_plain
 from quaere.setting_types import Count, File, Folder, Number, check_positive, describe_type, fields_of, shorten
 from quaere.warmup.dialects import Dialect, needed_turns, scores_searches
 
@@ -141,6 +142,9 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
                 "--questions of a warm-up is a file: each question needs the sentence of your documents that proves it"
             )
             raise BadInput(said, hint="quaere questions --checked --index DIR --model MODEL --out FILE writes one")
+        check_plain(self.practice)
+        if self.questions is not None and not self.questions.exists():  # it is written then
+            check_plain(self.questions)
         if self.model == BLANK:
             self._check_blank()
         if self.lora_rank < 0:

@@ -29,7 +29,7 @@ from quaere.errors import BadInput
 from quaere.policies.catalogue import needs_guide
 from quaere.rollout.policy import Policy
 from quaere.rollout.question_files import read_questions
-from quaere.search.json_lines import is_rows_file
+from quaere.search.json_lines import check_plain, is_rows_file
 from quaere.setting_types import PositiveCount, fields_of
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _check_output(args: argparse.Namespace) -> None:
 
     if args.out is not None and is_rows_file(args.out):
         raise BadInput(f"--out writes one JSON object, not JSON Lines: {args.out}", hint=f"--items {args.out}")
-    options.check_plain(args.out)
+    check_plain(args.out)
     if args.items is not None:
         check_items_path(args.items)
     options.check_writable(args.out, "--out", [args.questions])

@@ -24,6 +24,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.reports.criteria import Bench, read_bench, read_criteria
 from quaere.evaluation.reports.report_sources import FactBook, ReportSet, read_facts, read_report_file, read_report_run
 from quaere.evaluation.reports.scores import ReportEvaluation, write_report_evaluations
+from quaere.search.json_lines import check_plain
 from quaere.setting_types import File, Folder, PositiveCount
 
 
@@ -115,7 +116,7 @@ def _check(args: argparse.Namespace) -> None:
         (args.language and not args.bench, "--language needs --bench", "quaere grade ... --bench DIR --language en"),
         (graded, modelled, "quaere grade RUN --judge model:NAME --specific N"),
     )
-    options.check_plain(args.out, args.questions_out)
+    check_plain(args.out, args.questions_out)
     options.check_writable(args.out, "--out", [*args.inputs, args.facts, args.criteria])
     options.check_writable(args.questions_out)
 

@@ -34,7 +34,6 @@ from quaere.policies.catalogue import plain_name
 from quaere.policies.native.device import Precision
 from quaere.records import Question
 from quaere.rollout.question_files import read_questions
-from quaere.search.json_lines import COMPRESSIONS
 from quaere.setting_types import File, NonNegativeFloat, PositiveCount, check_value, fields_of, read_attributes
 
 if TYPE_CHECKING:
@@ -469,13 +468,6 @@ def engine_settings(args: argparse.Namespace, rows: str) -> dict[str, Any]:
     """How models are run (`EngineOptions`); `rows` is what the receiver calls the number of rows."""
     mode = "deterministic" if args.deterministic else "fast"
     return {rows: args.max_rows, "device": args.device, "dtype": args.dtype, "mode": mode}
-
-
-def check_plain(*paths: Path | None) -> None:
-    """Raise `BadInput` for a file named as if it were compressed: plain text is written, and readers trust the name."""
-    for path in filter(None, paths):
-        if path.suffix.lower() in (*filter(None, COMPRESSIONS), ".parquet"):
-            raise BadInput(f"{path}: plain text is written, not {path.suffix}", hint=f"name it without {path.suffix}")
 
 
 def check_writable(path: Path | None, option: str = "", read: Iterable[Path | str | None] = ()) -> None:

@@ -18,12 +18,13 @@ from msgspec import Meta, Struct
 
 from quaere.api.checked_questions import count_searches, summarise, write_checked, write_lines
 from quaere.api.printing import count, counting, show_progress
-from quaere.cli.options import DeviceOption, JsonOption, check_plain, command, exclusive, group, read_options, refuse
+from quaere.cli.options import DeviceOption, JsonOption, command, exclusive, group, read_options, refuse
 from quaere.cli.terminal import interruptible, note_line
 from quaere.policies.catalogue import needs_guide
 from quaere.rollout.policy import open_policy
 from quaere.rollout.topic_questions import OpenQuestion, draw_open_questions, rewrite_questions
 from quaere.search.index import Index, open_index
+from quaere.search.json_lines import check_plain
 from quaere.setting_types import Count, File, Folder, PositiveCount, fields_of
 from quaere.warmup.documents.checked_question import WriterSettings
 from quaere.worlds.open_questions import ask_open_questions

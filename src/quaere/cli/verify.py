@@ -31,6 +31,7 @@ from quaere.policies.catalogue import needs_guide
 from quaere.records import Support
 from quaere.rollout.policy import Policy, open_policy
 from quaere.search.index import open_index
+from quaere.search.json_lines import check_plain
 from quaere.setting_types import Folder, PositiveCount
 from quaere.training.evidence import Claim, Form, VerifierSettings, open_hosted, verify_claims
 
@@ -93,7 +94,7 @@ fill = options.command(
 def _settings(args: argparse.Namespace) -> VerifierSettings:
     if not 0 <= args.temperature < float("inf"):
         raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
-    options.check_plain(args.out)
+    check_plain(args.out)
     options.check_writable(args.out, "--out", [args.file])
     is_endpoint = args.model.startswith("openai:")
     form: Form = args.form or ("hosted" if is_endpoint else "sampled")

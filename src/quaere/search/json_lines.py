@@ -26,6 +26,13 @@ MAX_LINE_BYTES = 64 << 20
 MAX_RATIO = 200  # unpacked bytes per byte of the file, besides one longest line; text has 3 to 20
 
 
+def check_plain(*paths: Path | None) -> None:
+    """Raise `BadInput` for a file named as if it were compressed: plain text is written, and readers trust the name."""
+    for path in filter(None, paths):
+        if path.suffix.lower() in (*filter(None, COMPRESSIONS), ".parquet"):
+            raise BadInput(f"{path}: plain text is written, not {path.suffix}", hint=f"name it without {path.suffix}")
+
+
 class BadZstd(Exception):
     """Damaged Zstandard data; used instead of the library's own exception, whose import would load the library."""
 
