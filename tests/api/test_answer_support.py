@@ -162,6 +162,8 @@ def test_an_answer_out_of_a_passage_about_something_else_does_not_count():
     assert not read_answer(told, 0.5).found and read_answer(told, 0.0).found
     with pytest.raises(NotFound, match=r"not found in these documents \(2 passages seen\)"):
         refuse_unanswered(told, 0.5)
+    with pytest.raises(NotFound, match=r"\(1 passage seen\)"):
+        refuse_unanswered(asked("Brod", "Brod built a mill."), 0.5)
 
 
 @pytest.mark.parametrize(("end", "limit"), [("turn_limit", "--max-turns"), ("sequence_limit", "--sequence-tokens")])

@@ -43,6 +43,8 @@ def test_scores_and_costs(capsys):
     said = printed(capsys, evaluation("warm", score("a", 1.0, searches_needed=2), score("b", 0.0, num_turns=3)))
     assert "warm 2 50.0 [0.0, 100.0] 50.0 [0.0, 100.0] 1.00 of 2.00 needed 100.0%" in said
     assert said.endswith("2 questions; 2.50 turns and 50 tokens an episode; 0 malformed turns")
+    one = evaluation("warm", score("a", 0.0, num_malformed=1), score("b", 1.0))
+    assert printed(capsys, one).endswith("; 1 malformed turn")
     for unasked in ("fact", "present", "judge", "smallest difference", "failed", "unanswered", "gold"):
         assert unasked not in said
 

@@ -319,7 +319,7 @@ def refuse_unanswered(episode: Episode, min_overlap: float = 0.0, min_confidence
     if episode.abstains(min_confidence):
         raise NotFound(say_abstained(episode, min_confidence), hint="other words, or documents that answer it")
     if not is_found(episode, min_overlap):
-        said = f"not found in these documents ({len(shown_passages(episode))} passages seen)"
+        said = f"not found in these documents ({count(len(shown_passages(episode)), 'passage')} seen)"
         more = "--sequence-tokens" if episode.end == "sequence_limit" else "--max-turns"
         raise NotFound(said, hint=f"other words, a larger --model, or more {more}")
 

@@ -85,7 +85,7 @@ def print_results(
     for line in told:
         console.print(line, style="yellow", markup=False)
     costs = f"{score.mean_turns:.2f} turns and {score.mean_tokens:.0f} tokens an episode"
-    console.print(f"{_count_asked(evaluation)}; {costs}; {score.num_malformed} malformed turns", style="dim")
+    console.print(f"{_count_asked(evaluation)}; {costs}; {count(score.num_malformed, 'malformed turn')}", style="dim")
     if stored is not None:
         console.print(f"quaere runs show {shlex.quote(str(stored.path))}", style="dim", markup=False, soft_wrap=True)
 
