@@ -158,10 +158,6 @@ def _closed_outputs() -> list[int]:
     return [number for number, event in outputs.poll(0) if event & (select.POLLERR | select.POLLHUP)]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 # ----------------------------------------------------------------------------------------------------------- the parser
 
 
