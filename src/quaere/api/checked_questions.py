@@ -159,8 +159,7 @@ async def _reread(
 
     policy = load()
     try:
-        how: dict[str, Any] = {"seed": settings.seed, "concurrency": settings.concurrency}
-        lines = Lines(policy, **how, check=check, outage=OUTAGE)
+        lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency, check=check, outage=OUTAGE)
         return await reread(located, Examiner(lines, index, settings))
     finally:
         await policy.stop()
